@@ -2,12 +2,13 @@
 
 import importlib
 import os
+import signal
 from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
 
-from ephemera.cli import Command, address, check_free, flag, refusal
+from ephemera.cli import Command, address, check_free, flag, is_loopback, refusal
 from ephemera.errors import EphemeraError
 from ephemera_services import SERVICES
 
@@ -31,9 +32,11 @@ def serve(
     create_app, settings_type = _service(name)
     import uvicorn
 
-    from ephemera_services.runtime import bind_sockets, configure_logging, read_settings
+    from ephemera.web import uvicorn_limits
+    from ephemera_services.runtime import ServiceServer, bind_sockets, configure_logging, read_settings
 
     settings = read_settings(settings_type, os.environ)
+    _check_reach(host, settings)
     check_free(host, port)
     configure_logging(settings.log_level)
     app = create_app(settings)
@@ -47,13 +50,37 @@ def serve(
         proxy_headers=False,  # the service reads them itself, from trusted proxies
         timeout_keep_alive=75,  # longer than load balancers do, so that they close first
         timeout_graceful_shutdown=10,
+        **uvicorn_limits(
+            max_connections=settings.max_connections,
+            head_timeout=settings.request_timeout.total_seconds(),
+            body_grace=settings.request_timeout.total_seconds(),
+        ),
     )
-    server = uvicorn.Server(config)
+    server = ServiceServer(config)
+    signal.signal(signal.SIGTERM, _stop)  # uvicorn repeats the signal after an orderly stop
     with suppress(KeyboardInterrupt, SystemExit):  # uvicorn has exit codes of its own
         server.run(bind_sockets(config))
     if not server.started:
         _explain(name, app.state, settings.database_url)
         raise typer.Exit(1)
+
+
+def _stop(*_: object) -> None:
+    raise SystemExit
+
+
+def _check_reach(host: str, settings: Any) -> None:
+    """Refuse access from other machines without host names, and in development."""
+    if is_loopback(host):
+        return
+    reach = f"{host} can be reached from other machines"
+    if settings.development:
+        raise typer.BadParameter(
+            f"{reach}: unset EPHEMERA_DEVELOPMENT, or use 127.0.0.1", param_hint="--host"
+        )
+    if not settings.allowed_hosts:
+        names = "the names by which clients reach it, such as shop.example.com"
+        raise typer.BadParameter(f"{reach}: set EPHEMERA_ALLOWED_HOSTS to {names}", param_hint="--host")
 
 
 def _explain(name: str, state: Any, database: Any) -> None:

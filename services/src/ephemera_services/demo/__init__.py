@@ -2,7 +2,7 @@
 
 Read the modules in the order in which things happen: `external_servers` (the servers that the user named),
 `servers` (those, or embedded ones), `process_plan` (which processes there are, and their environment),
-`processes` (start, watch, stop), `traffic` (synthetic visitors), `screen` (the terminal output), `tour` (the
+`processes` (start, watch, stop), `traffic` (synthetic clients), `screen` (the terminal output), `tour` (the
 guided tour), and `run`, which puts everything together.
 """
 

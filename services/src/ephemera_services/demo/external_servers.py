@@ -1,8 +1,7 @@
 """The servers that the user named: flags are checked and servers are claimed before anything starts.
 
-*One database per service.* Two services call their sessions `session:...`, so each gets a numbered Redis
-database of its own. A URL with the number 8 gives them 8 to 12. A cluster has only one database, so the demo
-cannot use it.
+*One database per service*, so that each can be audited by itself. A URL with the number 8 gives them 8 to 12.
+A cluster has only one database, so the demo cannot use it.
 
 *Claims.* The demo creates users with a public password. So a server that the user named must be empty, or
 carry the identity of the demo from an earlier run: a variable that was meant for another command must not

@@ -1,6 +1,6 @@
 """The processes of the demo, and their environment: the same commands that anyone would type.
 
-Services listen on loopback only. They trust X-Forwarded-For from this machine, so that the visitors of one
+Services listen on loopback only. They trust X-Forwarded-For from this machine, so that the clients of one
 machine can have many addresses. Passwords are hashed with little memory, counters are flushed and the planner
 ticks within seconds, so that one sees it happen. Everything else has its default.
 """
@@ -73,6 +73,8 @@ class ProcessPlan:
     """Of the services and the console."""
     grpc: str
     """The gRPC address of feed."""
+    feed_token: str = field(repr=False)
+    """What clients of feed send."""
     console_password: str = field(repr=False)
 
     def spec(self, name: str) -> ProcessSpec:
@@ -82,12 +84,13 @@ class ProcessPlan:
 
 @dataclass(frozen=True)
 class _Addresses:
-    """The addresses of this demo, and its metrics token."""
+    """The addresses of this demo, and the tokens of its programs."""
 
     urls: Mapping[str, str]
     grpc: str
     model_url: str
     metrics_token: str = field(repr=False)
+    feed_token: str = field(repr=False)
 
 
 def plan_processes(servers: Servers, model_url: str) -> ProcessPlan:
@@ -95,7 +98,8 @@ def plan_processes(servers: Servers, model_url: str) -> ProcessPlan:
     *ports, grpc = free_ports(len(SERVICES) + 2)
     names = (*SERVICES, "console")
     urls = {name: f"http://{LOOPBACK}:{port}" for name, port in zip(names, ports, strict=True)}
-    addresses = _Addresses(urls, f"{LOOPBACK}:{grpc}", model_url, secrets.token_urlsafe(24))
+    tokens = (secrets.token_urlsafe(24), secrets.token_urlsafe(24))
+    addresses = _Addresses(urls, f"{LOOPBACK}:{grpc}", model_url, *tokens)
     environments = {service: _environment(servers, service, addresses) for service in SERVICES}
     password = secrets.token_urlsafe(9)  # new each time: the console can change things
     specs = (
@@ -110,7 +114,7 @@ def plan_processes(servers: Servers, model_url: str) -> ProcessPlan:
             module="ephemera_services.demo.console",
         ),
     )
-    return ProcessPlan(specs, urls, addresses.grpc, password)
+    return ProcessPlan(specs, urls, addresses.grpc, addresses.feed_token, password)
 
 
 def _service(service: str, url: str, environment: Mapping[str, str]) -> ProcessSpec:
@@ -120,9 +124,11 @@ def _service(service: str, url: str, environment: Mapping[str, str]) -> ProcessS
 def _workers(environments: Mapping[str, Mapping[str, str]]) -> list[ProcessSpec]:
     slides = ("worker", "slides", "--processes", "1")
     names = [f"slides-worker-{number}" for number in range(1, _SLIDES_WORKERS + 1)]
+    documents = ("worker", "slides", "--queue", "ingestion", "--processes", "1")
     feed = ("worker", "feed")
     return [
         *(ProcessSpec(name, slides, environments["slides"], ready_text="ready") for name in names),
+        ProcessSpec("slides-documents", documents, environments["slides"], ready_text="ready"),
         ProcessSpec("feed-worker", feed, environments["feed"], ready_text='"working"'),
     ]
 
@@ -137,6 +143,7 @@ def _environment(servers: Servers, service: str, addresses: _Addresses) -> dict[
         "EPHEMERA_QUEUE_URL": service_database(servers.queue_url, service),
         "EPHEMERA_DATABASE_URL": servers.database_url,
         "EPHEMERA_TRUSTED_PROXIES": LOOPBACK,
+        "EPHEMERA_DEVELOPMENT": "true",
         "EPHEMERA_METRICS_TOKEN": addresses.metrics_token,
         **{f"EPHEMERA_{service.upper()}_{name}": value for name, value in own.items()},
     }
@@ -147,13 +154,23 @@ def _service_addresses(servers: Servers, service: str, addresses: _Addresses) ->
     external = servers.external
     found: dict[str, str | None] = {}
     match service:
+        case "identity":
+            found = {
+                "PUBLIC_URL": addresses.urls["identity"],
+                "EVENTS_URL": service_database(servers.queue_url, "scripture"),
+                "EVENTS_IDENTITY": IDENTITY,
+            }
         case "slides":
             found = {"MODEL_URL": addresses.model_url, "QDRANT_URL": external.qdrant_url}
         case "scripture":
             jwks = f"{addresses.urls['identity']}/.well-known/jwks.json"
             found = {"JWKS": jwks, "QDRANT_URL": external.qdrant_url}
         case "feed":
-            found = {"GRPC_ADDRESS": addresses.grpc, "MONGODB_URL": external.mongodb_url}
+            found = {
+                "GRPC_ADDRESS": addresses.grpc,
+                "TOKENS": addresses.feed_token,
+                "MONGODB_URL": external.mongodb_url,
+            }
         case _:
             pass
     return {name: value for name, value in found.items() if value is not None}

@@ -1,6 +1,6 @@
 """The demo from start to end: everything up, then traffic until it is stopped, or the tour.
 
-The first Ctrl-C or SIGTERM stops everything in order: visitors, services and workers, then servers. A second
+The first Ctrl-C or SIGTERM stops everything in order: clients, services and workers, then servers. A second
 one does not wait for them.
 """
 
@@ -16,16 +16,15 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, supp
 from dataclasses import dataclass
 from pathlib import Path
 
+from ephemera_services.demo.clients import TrafficContext
 from ephemera_services.demo.external_servers import ServerUrls, claim_servers
+from ephemera_services.demo.fake_model import serve_fake_model
 from ephemera_services.demo.process_plan import plan_processes
 from ephemera_services.demo.processes import ProcessExit, run_processes
 from ephemera_services.demo.screen import Screen
 from ephemera_services.demo.servers import open_servers
-from ephemera_services.demo.stand_in_model import stand_in_model
 from ephemera_services.demo.tour import RunningDemo, run_steps
 from ephemera_services.demo.traffic import generate_traffic
-from ephemera_services.demo.traffic.slides import set_generous_plan
-from ephemera_services.demo.visitors import TrafficContext
 
 _SECONDS_PER_SLIDE = 0.8
 _REPORT_INTERVAL = 1.0  # seconds
@@ -75,15 +74,14 @@ async def _start_demo(external: ServerUrls, screen: Screen) -> AsyncIterator[Run
     async with AsyncExitStack() as stack:
         logs = stack.enter_context(_log_folder(screen))
         with screen.status("Starting the servers ..."):
-            model = await stack.enter_async_context(stand_in_model(_SECONDS_PER_SLIDE))
+            model = await stack.enter_async_context(serve_fake_model(_SECONDS_PER_SLIDE))
             servers = await stack.enter_async_context(open_servers(external))
             plan = plan_processes(servers, model.url)
             processes = await stack.enter_async_context(run_processes(plan.specs, logs.folder))
             await processes.wait_until_ready(
                 lambda late: screen.update_status(f"Waiting for {', '.join(late)} ...")
             )
-            traffic = TrafficContext(plan.urls, servers)
-            await set_generous_plan(traffic)
+            traffic = TrafficContext(plan.urls, servers, plan.feed_token)
         screen.ready(time.monotonic() - started, processes)
 
         def report(exited: ProcessExit) -> None:

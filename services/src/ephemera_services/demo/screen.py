@@ -30,7 +30,7 @@ from ephemera_services.runtime import DEMO_PASSWORD
 
 _DESCRIPTIONS = {
     "identity": ("/docs", f"accounts and revocable tokens; {ADMINISTRATOR}"),
-    "slides": ("/", "presentations, written live; anna@company.example"),
+    "slides": ("/", "presentations, written live; Company, anna@company.example"),
     "scripture": ("/docs", "content, answers, events, an ingest with exact invalidation"),
     "feed": ("/docs", "clusters of new insights, built when worth it"),
     "league": ("/", "live matches, polled by ETag; referee, ann, bob"),
@@ -139,15 +139,18 @@ def suggestions(plan: ProcessPlan, servers: Servers, processes: Processes) -> li
     urls = plan.urls
     league, scripture = urls["league"], urls["scripture"]
     worker = processes["slides-worker-1"].pid
-    events = redacted(service_database(servers.queue_url, "scripture"))
-    identity = redacted(service_database(servers.cache_url, "identity"))
+    events = shlex.quote(redacted(service_database(servers.queue_url, "scripture")))
+    identity = shlex.quote(redacted(service_database(servers.cache_url, "identity")))
     return [
         (
             "a page with its ETag; repeat it with If-None-Match and get a 304",
             f"curl -si {league}/api/league/table",
         ),
         ("a rate limit, counted down in the headers", f"curl -si '{scripture}/search?q=light'"),
-        ("what feed's planner is doing", f"curl -s {urls['feed']}/feed/planner"),
+        (
+            "what feed's planner is doing",
+            f"curl -s -H 'Authorization: Bearer {plan.feed_token}' {urls['feed']}/feed/planner",
+        ),
         (
             "an event that could not be handled; the console can replay it",
             f"{program} events dead scripture --url {events}",

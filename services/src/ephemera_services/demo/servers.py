@@ -1,7 +1,8 @@
 """The servers of the demo: those that the user named, and embedded ones for the rest.
 
 Embedded servers get the production configuration of their role (`ephemera server-config`), start in parallel,
-and end with the demo. Only they are ever stopped on purpose.
+and end with the demo. They listen on sockets in private folders, so that no other user of the machine reaches
+them. Only they are ever stopped on purpose.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ async def _valkey(started: list[Valkey | Postgres], role: Role, url: str | None)
         return None
     settings = {each.name: each.value for each in server_settings(role, _MEMORY)}
     config = {name: value for name, value in settings.items() if name not in _LISTEN_OPTIONS}
-    return await _start(started, lambda: embedded.valkey(config=config))
+    return await _start(started, lambda: embedded.valkey(unix=True, config=config))
 
 
 async def _postgres(started: list[Valkey | Postgres], url: str | None) -> Postgres | None:

@@ -8,13 +8,15 @@ result the routes find as `request.app.state.service`. Everything is closed in r
 unavailable at startup and at any time later; SQL must be available at startup.
 
 Every application has `/healthz` and `/readyz`, `/metrics` behind a token (`health_routes`), errors as problem
-documents (`problem_documents`), bounded request bodies, request ids and one log line per request
-(`middleware`, `logs`). It keeps nothing in ASGI's lifespan state, so it can be mounted under a prefix if the
-parent application runs `app.router.lifespan_context(app)`.
+documents (`problem_documents`), the library's `HardeningMiddleware`, request ids and one log line per request
+(`middleware`, `logs`). In development it also has `/docs` and `/openapi.json` (`api_docs`). It keeps nothing
+in ASGI's lifespan state, so it can be mounted under a prefix if the parent application runs
+`app.router.lifespan_context(app)`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -24,9 +26,9 @@ from typing import Any
 import uvicorn
 from fastapi import APIRouter, FastAPI
 
-from ephemera.web import tune_gc
-from ephemera_services.runtime import health_routes
-from ephemera_services.runtime.middleware import BodyLimits, RequestLogging
+from ephemera.web import LOOPBACK_HOSTS, HardeningMiddleware, end_streams, security_headers, tune_gc
+from ephemera_services.runtime import api_docs, health_routes
+from ephemera_services.runtime.middleware import RequestLogging
 from ephemera_services.runtime.problem_documents import install_problem_handlers
 from ephemera_services.runtime.resources import Resources, ServiceDefinition, open_resources
 from ephemera_services.runtime.settings import ServiceSettings
@@ -34,6 +36,7 @@ from ephemera_services.runtime.settings import ServiceSettings
 logger = logging.getLogger(__name__)
 
 _DESCRIPTORS = 16  # of the listening socket
+_AGAIN_AFTER = 0.1  # seconds
 
 
 def create_application(
@@ -50,6 +53,8 @@ def create_application(
             try:
                 resources = await stack.enter_async_context(open_resources(settings, service))
                 app.state.metrics = health_routes.store_metrics(settings, resources)
+                if app.state.metrics is not None:
+                    app.state.request_metrics = health_routes.RequestMetrics(resources.registry)
                 app.state.service = await stack.enter_async_context(start(resources))
                 app.state.resources = resources
             except Exception as failure:
@@ -64,16 +69,47 @@ def create_application(
         description=service.description,
         version="1",
         lifespan=lifespan,
+        docs_url=None,
         redoc_url=None,
+        openapi_url="/openapi.json" if settings.development else None,
         separate_input_output_schemas=False,
     )
     install_problem_handlers(app)
-    for router in (*routers, health_routes.router, health_routes.metrics_router(settings)):
+    shared = [health_routes.router, health_routes.metrics_router(settings)]
+    if settings.development:
+        shared.append(api_docs.router)
+    for router in (*routers, *shared):
         app.router.routes.extend(router.routes)  # not nested: each level is searched on every request
     app.user_middleware.extend(service.middleware)
-    app.add_middleware(BodyLimits, larger=service.body_limits)
-    app.add_middleware(RequestLogging)  # the last one added is the outermost
+    headers = security_headers(hsts=settings.hsts)
+    app.add_middleware(
+        HardeningMiddleware,
+        hosts=settings.allowed_hosts or LOOPBACK_HOSTS,
+        origins=settings.allowed_origins,
+        headers=headers,
+        body_limits=service.body_limits,
+    )
+    app.add_middleware(RequestLogging, headers=headers)  # the last one added is the outermost
     return app
+
+
+class ServiceServer(uvicorn.Server):
+    """A server that ends streams when it is asked to stop; uvicorn would wait for them, and then cut them."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop accepting, end the streams, and wait for requests in progress."""
+        ending = asyncio.create_task(_keep_ending_streams())
+        try:
+            await super().shutdown(sockets)
+        finally:
+            ending.cancel()
+
+
+async def _keep_ending_streams() -> None:
+    """End streams until it is cancelled: a request in progress may open another."""
+    while True:
+        end_streams()
+        await asyncio.sleep(_AGAIN_AFTER)
 
 
 def bind_sockets(config: uvicorn.Config) -> list[socket.socket]:

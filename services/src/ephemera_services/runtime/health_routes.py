@@ -3,39 +3,43 @@
 `GET /healthz` answers as long as the process runs and asks no server: a process must not be restarted because
 a server is down. `GET /readyz` asks SQL and Redis. Without SQL the service is not ready (503). Without Redis
 it is `degraded` and still ready: it serves what it can, and removing every process from the load balancer
-would turn a partial outage into a complete one.
+would turn a partial outage into a complete one. It names role and address of each Redis server that does not
+answer.
 
 `GET /metrics` requires EPHEMERA_METRICS_TOKEN as a bearer token (in Prometheus: `authorization:
 {credentials_file: ...}`), and without that setting there is no such route. Metrics reveal patterns, rules,
 addresses and load, and most services are public, often behind a proxy on the same machine, so neither the
 path nor the client's address would protect them. The token is compared in constant time. The response comes
-from memory, so it works while every server is down. Services register their own metrics in
-`Resources.registry`.
+from memory, so it works while every server is down. It has the requests by route and status, with their
+latency, and the process (`RequestMetrics`); services register their own metrics in `Resources.registry`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
 from collections.abc import Awaitable
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from prometheus_client import CollectorRegistry, Histogram, ProcessCollector
 from pydantic import BaseModel
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
 from ephemera.errors import EphemeraError
+from ephemera.keyspace import Role
 from ephemera.operations.metrics import StoreMetrics
 from ephemera.web import unavailable
+from ephemera.wire import NodeClient
+from ephemera_services.runtime.bearer_tokens import BearerTokens
 from ephemera_services.runtime.problem_documents import NO_BACKEND, unauthorized
 from ephemera_services.runtime.resources import Resources
-from ephemera_services.runtime.settings import InvalidSettings, ServiceSettings
+from ephemera_services.runtime.settings import ServiceSettings
 
+_ROLES: tuple[Role, ...] = ("cache", "queue")
 _TIMEOUT = 2.0  # seconds for each server
-_MIN_TOKEN_LENGTH = 16  # characters
+_METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "WEBSOCKET"))
 _BEARER = HTTPBearer(scheme_name="MetricsToken", auto_error=False)
 _CONTENT_TYPES: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/plain": {}, "application/openmetrics-text": {}}}
@@ -55,7 +59,10 @@ class Readiness(BaseModel):
 
     status: Literal["ready", "degraded"]
     redis: Literal["up", "down"]
+    """`down` if one of its servers is."""
     sql: Literal["up"] = "up"
+    unavailable: list[str] = []
+    """Role and address of each Redis server that does not answer."""
 
 
 @router.get("/healthz", openapi_extra=NO_BACKEND)
@@ -68,10 +75,10 @@ async def alive() -> Alive:
 async def ready(request: Request) -> Readiness:
     """Whether requests should be sent to this process."""
     resources: Resources = request.app.state.resources
-    sql, redis = await asyncio.gather(_is_up(_ping_sql(resources)), _is_up(_ping_redis(resources)))
+    sql, down = await asyncio.gather(_is_up(_ping_sql(resources)), _servers_down(resources))
     if not sql:
         raise unavailable("The database does not answer.", retry_after=2)
-    return Readiness(status="ready" if redis else "degraded", redis="up" if redis else "down")
+    return Readiness(status="degraded" if down else "ready", redis="down" if down else "up", unavailable=down)
 
 
 async def _is_up(ping: Awaitable[object]) -> bool:
@@ -88,10 +95,22 @@ async def _ping_sql(resources: Resources) -> None:
         await sql.execute(text("SELECT 1"))
 
 
-async def _ping_redis(resources: Resources) -> None:
-    store = resources.store
-    nodes = {*store.client("cache").nodes(), *store.client("queue").nodes()}
-    await asyncio.gather(*(node.call("PING") for node in nodes))
+async def _servers_down(resources: Resources) -> list[str]:
+    """Each Redis server that does not answer, with the roles it has here."""
+    roles: dict[NodeClient, list[str]] = {}
+    unknown: list[str] = []
+    for role in _ROLES:
+        nodes = resources.store.client(role).nodes()
+        for node in nodes:
+            roles.setdefault(node, []).append(role)
+        unknown += [] if nodes else [f"{role}: no server is connected"]
+    answers = await asyncio.gather(*(_is_up(_ping(node)) for node in roles))
+    down = [node for node, up in zip(roles, answers, strict=True) if not up]
+    return [*unknown, *(f"{' and '.join(roles[node])}: {node.endpoint}" for node in down)]
+
+
+async def _ping(node: NodeClient) -> None:
+    await node.call("PING")
 
 
 def store_metrics(settings: ServiceSettings, resources: Resources) -> StoreMetrics | None:
@@ -101,16 +120,30 @@ def store_metrics(settings: ServiceSettings, resources: Resources) -> StoreMetri
     return StoreMetrics(resources.store, registry=resources.registry)
 
 
+class RequestMetrics:
+    """Requests by route, method and status with the time to their first byte, and figures of the process."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        ProcessCollector(registry=registry)
+        self._durations = Histogram(
+            "ephemera_http_request_duration_seconds",
+            "Time until a response started, by the route's pattern.",
+            ["method", "route", "status"],
+            registry=registry,
+        )
+
+    def observe(self, method: str, route: str | None, status: int, seconds: float) -> None:
+        """Count a request; unknown paths and methods share a label, so that no client can add more."""
+        known = method if method in _METHODS else "other"
+        self._durations.labels(known, route or "other", str(status)).observe(seconds)
+
+
 def metrics_router(settings: ServiceSettings) -> APIRouter:
     """Return a router with `/metrics`, or an empty one if there is no token."""
     routes = APIRouter(tags=["metrics"])
     if settings.metrics_token is None:
         return routes
-    token = settings.metrics_token.reveal()
-    if len(token) < _MIN_TOKEN_LENGTH:
-        problem = f"it has {len(token)} characters; use at least {_MIN_TOKEN_LENGTH} random ones"
-        raise InvalidSettings([f"EPHEMERA_METRICS_TOKEN: {problem}"])
-    expected = hashlib.sha256(token.encode()).digest()
+    tokens = BearerTokens("EPHEMERA_METRICS_TOKEN", settings.metrics_token)
 
     @routes.get("/metrics", response_class=Response, responses=_CONTENT_TYPES, openapi_extra=NO_BACKEND)
     async def metrics(
@@ -119,9 +152,7 @@ def metrics_router(settings: ServiceSettings) -> APIRouter:
         """This process's metrics, for Prometheus."""
         if sent is None:
             raise unauthorized("Send the metrics token: Authorization: Bearer ...", token=False)
-        # Digests have a fixed length, so that not even the token's length can be measured.
-        digest = hashlib.sha256(sent.credentials.encode("utf-8", "replace")).digest()
-        if not hmac.compare_digest(digest, expected):
+        if not tokens.accepts(sent.credentials):
             raise unauthorized("The metrics token is wrong.")
         found: StoreMetrics = request.app.state.metrics
         # Prometheus' text format takes 10 us per line: too long for the event loop when there are a thousand.

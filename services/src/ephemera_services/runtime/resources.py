@@ -1,7 +1,8 @@
 """The servers of a service: a store on Redis and an SQL engine, embedded ones where no URL is configured.
 
 Tables live in a schema with the service's name, so services can share a database. They are created at startup
-if they do not exist, by one process at a time. Errors and logs never show the parameters of SQL statements.
+if they do not exist, by one process at a time; those of Ephemera's patterns are migrated. Errors and logs
+never show the parameters of SQL statements.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from starlette.middleware import Middleware
 
 from ephemera import Catalogue, Store, connect, embedded
 from ephemera.operations.configuration import mark_server
+from ephemera.sql import migrate
 from ephemera_services.runtime.settings import ServiceSettings
 
 _POOL_SIZE = 10
@@ -42,8 +44,12 @@ class ServiceDefinition:
     """The mark that its Redis must carry, if any; an embedded server is marked when it starts."""
     middleware: tuple[Middleware, ...] = ()
     """Runs inside the middleware that all services share; the first one is the outermost."""
+    separate_queue: bool = False
+    """Whether embedded servers are two, because the first one may evict."""
     store_resources: Callable[[AsyncEngine], Mapping[Any, object]] = lambda _: {}
     """The `resources=` of its store: what declarations need besides Redis."""
+    guards: tuple[Any, ...] = ()
+    """Declarations with tables that are not in the catalogue."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +72,13 @@ async def open_resources(settings: ServiceSettings, service: ServiceDefinition) 
         redis_url = url.reveal() if url is not None else await _embedded(stack, _valkey, settings, service)
         sql_url = database.reveal() if database else await _embedded(stack, _postgres, settings, service)
         queue_url = settings.queue_url.reveal() if settings.queue_url is not None else None
+        if url is None and service.separate_queue:
+            queue_url = await _embedded(stack, _queue, settings, service)
         if url is None and service.identity is not None:
             await mark_server(redis_url, service.identity)
-        engine = await stack.enter_async_context(open_engine(sql_url, service.tables))
+        engine = await stack.enter_async_context(
+            open_engine(sql_url, service.tables, service.catalogue, *service.guards)
+        )
         store = await stack.enter_async_context(
             connect(
                 redis_url,
@@ -83,8 +93,8 @@ async def open_resources(settings: ServiceSettings, service: ServiceDefinition) 
 
 
 @asynccontextmanager
-async def open_engine(url: str, tables: MetaData) -> AsyncIterator[AsyncEngine]:
-    """Open an engine on PostgreSQL, and create the tables that do not exist."""
+async def open_engine(url: str, tables: MetaData, *declarations: Any) -> AsyncIterator[AsyncEngine]:
+    """Open an engine on PostgreSQL, migrate the tables of declarations, and create all others."""
     engine = create_async_engine(
         "postgresql+psycopg://" + url.partition("://")[2],
         pool_size=_POOL_SIZE,
@@ -95,6 +105,7 @@ async def open_engine(url: str, tables: MetaData) -> AsyncIterator[AsyncEngine]:
         connect_args={"options": _SESSION_OPTIONS, "connect_timeout": _CONNECT_TIMEOUT},
     )
     try:
+        await migrate(engine, *declarations)
         async with engine.begin() as sql:
             await advisory_lock(sql, f"tables of {tables.schema}")
             if tables.schema is not None:
@@ -124,6 +135,11 @@ async def _embedded(
 
 def _valkey(folder: Path | None, _: str) -> tuple[Any, str]:
     server = embedded.valkey(data=None if folder is None else folder / "valkey")
+    return server, server.url
+
+
+def _queue(folder: Path | None, _: str) -> tuple[Any, str]:
+    server = embedded.valkey(data=None if folder is None else folder / "valkey-queue")
     return server, server.url
 
 

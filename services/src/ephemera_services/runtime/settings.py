@@ -27,6 +27,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_ori
 import msgspec
 
 from ephemera.errors import EphemeraError, InvalidUrl
+from ephemera.web import LOOPBACK_HOSTS, HardeningMiddleware
 from ephemera.wire import parse_url
 
 S = TypeVar("S", bound="ServiceSettings")
@@ -83,6 +84,18 @@ class ServiceSettings(msgspec.Struct, kw_only=True, frozen=True):
     """The lowest level that is logged; `info` has one line per request."""
     trusted_proxies: tuple[str, ...] = ()
     """Addresses and networks whose X-Forwarded-For is trusted."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Host names of the service, such as `example.com` or `*.example.com`; default: those of loopback."""
+    allowed_origins: tuple[str, ...] = ()
+    """Other origins whose pages may send requests that change something, such as `https://admin.example.com`."""
+    hsts: timedelta | None = None
+    """How long browsers use only TLS for this host, such as `365d`, once it is behind TLS for good."""
+    max_connections: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 10_000
+    """Connections at the same time; a new one replaces the one that has waited longest for a request."""
+    request_timeout: timedelta = timedelta(seconds=10)
+    """Time for the head of a request; after as much again, its body must arrive at 4 KiB per second."""
+    development: bool = False
+    """On one machine only: serves `/docs` and `/openapi.json`."""
     metrics_token: Secret | None = None
     """The bearer token for `/metrics`, at least 16 characters; without it there is no such route."""
 
@@ -104,7 +117,7 @@ def read_settings(settings: type[S], environment: Mapping[str, str]) -> S:
             problems.append(f"{variable} must be set")
     if not problems:
         result = settings(**values)
-        problems = list(_url_problems(result))
+        problems = [*_url_problems(result), *_name_problems(result)]
         if not problems:
             return result
     raise InvalidSettings(problems)
@@ -160,6 +173,23 @@ def _duration(text: str) -> timedelta:
     if found is None or float(found[1]) <= 0:
         raise ValueError(f"{text[:60]!r} is not a duration above 0, such as 500ms, 30s, 15m, 1h or 7d")
     return timedelta(seconds=float(found[1]) * _UNITS[found[2]])
+
+
+def _name_problems(settings: ServiceSettings) -> Iterator[str]:
+    """The middleware knows what is a host and what is an origin."""
+    options: dict[str, dict[str, Any]] = {
+        "EPHEMERA_ALLOWED_HOSTS": {"hosts": settings.allowed_hosts or LOOPBACK_HOSTS},
+        "EPHEMERA_ALLOWED_ORIGINS": {"hosts": LOOPBACK_HOSTS, "origins": settings.allowed_origins},
+    }
+    for variable, given in options.items():
+        try:
+            HardeningMiddleware(_no_app, **given)
+        except ValueError as problem:
+            yield f"{variable}: {problem}"
+
+
+async def _no_app(*_: Any) -> None:
+    raise NotImplementedError
 
 
 def _url_problems(settings: ServiceSettings) -> Iterator[str]:

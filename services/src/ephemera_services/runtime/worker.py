@@ -64,7 +64,7 @@ async def cancel_and_wait(tasks: Iterable[asyncio.Task[Any]]) -> None:
 
     One `cancel()` is not enough. psycopg, interrupted, waits up to ten more seconds for a server that hangs;
     SQLAlchemy may turn the cancellation into an error of its own, after which a loop that survives errors
-    goes on; and a cancellation that races with the reply a task awaits may be lost. SQLAlchemy returns
+    continues; and a cancellation that races with the reply a task awaits may be lost. SQLAlchemy returns
     connections to the pool in a task of its own, shielded from cancellation. With a hanging server it never
     ends, so after a few attempts those tasks are cancelled as well.
     """

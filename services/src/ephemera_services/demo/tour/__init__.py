@@ -12,11 +12,11 @@ import httpx
 from rich.markup import escape
 
 from ephemera.errors import EphemeraError
+from ephemera_services.demo.clients import UnexpectedStatus
 from ephemera_services.demo.tour import console, feed, identity, league, scripture, slides
-from ephemera_services.demo.tour.guide import CheckFailed, Guide, RunningDemo, Step, StepSkipped
-from ephemera_services.demo.visitors import UnexpectedStatus
+from ephemera_services.demo.tour.steps import CheckFailed, RunningDemo, Step, StepContext, StepSkipped
 
-__all__ = ["STEPS", "CheckFailed", "Guide", "RunningDemo", "Step", "StepSkipped", "run_steps"]
+__all__ = ["STEPS", "CheckFailed", "RunningDemo", "Step", "StepContext", "StepSkipped", "run_steps"]
 
 STEPS: tuple[Step, ...] = (
     *identity.STEPS,
@@ -47,11 +47,11 @@ async def run_steps(demo: RunningDemo) -> bool:
 
 
 async def _run(demo: RunningDemo, step: Step) -> str:
-    guide = Guide(demo)
+    context = StepContext(demo)
     started = time.perf_counter()
     try:
         with demo.screen.status(step.title):
-            await step.run(guide)
+            await step.run(context)
     except StepSkipped as reason:
         demo.screen.line(f"  [yellow]- skipped: {escape(str(reason))}[/]")
         return "skipped"

@@ -6,64 +6,64 @@ import asyncio
 from typing import Any
 from uuid import uuid4
 
-from ephemera_services.demo.tour.guide import Guide, Step, StepSkipped
+from ephemera_services.demo.clients import DemoClient
+from ephemera_services.demo.tour.steps import Step, StepContext, StepSkipped
 from ephemera_services.demo.traffic.feed import insight
-from ephemera_services.demo.visitors import Visitor
 
 
-async def _without_redis(guide: Guide) -> None:
-    servers = guide.demo.servers
+async def _without_redis(context: StepContext) -> None:
+    servers = context.demo.servers
     if not servers.may_stop_redis:
         raise StepSkipped("Redis is not embedded (--url, --queue-url), so it is not stopped")
-    async with guide.visitor("feed") as visitor:
-        guide.report("with Redis, build a new reader's feed", await _build_feed(guide, visitor))
+    async with context.client("feed") as client:
+        context.report("with Redis, build a new reader's feed", await _build_feed(context, client))
         try:
             await asyncio.gather(*(asyncio.to_thread(server.kill) for server in servers.embedded_redis))
-            guide.report("kill both Redis servers; GET /readyz", await _ready(visitor))
-            guide.report("without Redis, build another reader's feed", await _build_feed(guide, visitor))
-            await guide.wait_until(lambda: _planner_reads(visitor, "sql"), "the planner reads SQL")
-            guide.report("the planner reads from", "SQL")
+            context.report("kill both Redis servers; GET /readyz", await _ready(client))
+            context.report("without Redis, build another reader's feed", await _build_feed(context, client))
+            await context.wait_until(lambda: _planner_reads(client, "sql"), "the planner reads SQL")
+            context.report("the planner reads from", "SQL")
         finally:
             await asyncio.gather(*(asyncio.to_thread(server.restart) for server in servers.embedded_redis))
-        guide.report("start both again; the cache is empty")
-        await guide.wait_until(lambda: _planner_reads(visitor, "redis"), "the planner reads Redis")
-        guide.report("the planner reads from", "Redis")
-        guide.report("with Redis again, build another reader's feed", await _build_feed(guide, visitor))
-        await guide.wait_until(lambda: _is_up(visitor), "the service reports Redis as up")
-        guide.report("GET /readyz", await _ready(visitor))
+        context.report("start both again; the cache is empty")
+        await context.wait_until(lambda: _planner_reads(client, "redis"), "the planner reads Redis")
+        context.report("the planner reads from", "Redis")
+        context.report("with Redis again, build another reader's feed", await _build_feed(context, client))
+        await context.wait_until(lambda: _is_up(client), "the service reports Redis as up")
+        context.report("GET /readyz", await _ready(client))
 
 
-async def _build_feed(guide: Guide, visitor: Visitor) -> str:
+async def _build_feed(context: StepContext, client: DemoClient) -> str:
     """Publish in a new channel, and wait until a new reader's feed is built from it."""
     name = uuid4().hex[:8]
     for _ in range(5):
         form = {"channel_id": f"tour-{name}", "text": insight("space")}
-        await visitor.expect(201, "POST", "/feed/insights", json=form)
+        await client.expect(201, "POST", "/feed/insights", json=form)
     path = f"/feed/users/reader-{name}"
-    await visitor.expect(200, "PUT", f"{path}/subscriptions/tour-{name}", json={"plan": "pro"})
+    await client.expect(200, "PUT", f"{path}/subscriptions/tour-{name}", json={"plan": "pro"})
 
     async def built() -> dict[str, Any] | None:
-        status: dict[str, Any] = await visitor.expect(200, "GET", f"{path}/status")
+        status: dict[str, Any] = await client.expect(200, "GET", f"{path}/status")
         return status if status["cluster_version"] else None
 
-    await guide.wait_until(built, "the feed is built")
-    feed = await visitor.expect(200, "GET", path)
+    await context.wait_until(built, "the feed is built")
+    feed = await client.expect(200, "GET", path)
     sizes = [item["size"] for item in feed["items"]]
-    guide.check(sizes == [5], f"the feed has clusters of {sizes}")
+    context.check(sizes == [5], f"the feed has clusters of {sizes}")
     return f"version {feed['cluster_version']}, one cluster of 5 insights"
 
 
-async def _planner_reads(visitor: Visitor, source: str) -> bool:
-    planner = await visitor.expect(200, "GET", "/feed/planner")
+async def _planner_reads(client: DemoClient, source: str) -> bool:
+    planner = await client.expect(200, "GET", "/feed/planner")
     return bool(planner["mode"] == source)
 
 
-async def _is_up(visitor: Visitor) -> bool:
-    return bool((await visitor.expect(200, "GET", "/readyz"))["redis"] == "up")
+async def _is_up(client: DemoClient) -> bool:
+    return bool((await client.expect(200, "GET", "/readyz"))["redis"] == "up")
 
 
-async def _ready(visitor: Visitor) -> str:
-    readiness = await visitor.expect(200, "GET", "/readyz")
+async def _ready(client: DemoClient) -> str:
+    readiness = await client.expect(200, "GET", "/readyz")
     return f"{readiness['status']}, Redis is {readiness['redis']}"
 
 

@@ -4,41 +4,41 @@ from __future__ import annotations
 
 from typing import Any
 
-from ephemera_services.demo.tour.guide import Guide, Step
+from ephemera_services.demo.clients import DemoClient
+from ephemera_services.demo.tour.steps import Step, StepContext
 from ephemera_services.demo.traffic.identity import bearer, new_member, sign_in
-from ephemera_services.demo.visitors import Visitor
 
 
-async def _revoked(guide: Guide) -> None:
-    async with guide.visitor("identity") as visitor:
-        phone = await new_member(visitor)
-        laptop = await sign_in(visitor, phone["email"])
-        guide.report("a user signs in on a phone and on a laptop, and reads the profile on both", "200, 200")
+async def _revoked(context: StepContext) -> None:
+    async with context.client("identity") as client:
+        phone = await new_member(client)
+        laptop = await sign_in(client, phone["email"])
+        context.report("a user signs in on a phone and a laptop, and reads the profile on both", "200, 200")
         for tokens in (phone, laptop):
-            await _profile(visitor, tokens, 200)
-        await visitor.expect(204, "DELETE", f"/auth/sessions/{phone['sid']}", headers=bearer(laptop))
-        guide.report("the laptop ends the phone's session", 204)
-        await _profile(visitor, phone, 401)
-        guide.report("the phone reads the profile with its unexpired token", 401)
-        await _profile(visitor, laptop, 200)
-        guide.report("the laptop reads it", 200)
+            await _profile(client, tokens, 200)
+        await client.expect(204, "DELETE", f"/auth/sessions/{phone['sid']}", headers=bearer(laptop))
+        context.report("the laptop ends the phone's session", 204)
+        await _profile(client, phone, 401)
+        context.report("the phone reads the profile with its unexpired token", 401)
+        await _profile(client, laptop, 200)
+        context.report("the laptop reads it", 200)
 
 
-async def _reused(guide: Guide) -> None:
-    async with guide.visitor("identity") as visitor:
-        first = await new_member(visitor)
+async def _reused(context: StepContext) -> None:
+    async with context.client("identity") as client:
+        first = await new_member(client)
         stolen = {"refresh_token": first["refresh_token"]}
-        second = await visitor.expect(200, "POST", "/auth/refresh", json=stolen)
-        guide.report("a refresh token is used", "200, with new tokens")
-        await visitor.expect(401, "POST", "/auth/refresh", json=stolen)
-        guide.report("the same refresh token is used again, as by a thief", 401)
-        await _profile(visitor, second, 401)
-        guide.report("the whole session is revoked: its newest access token is refused as well", 401)
+        second = await client.expect(200, "POST", "/auth/refresh", json=stolen)
+        context.report("a refresh token is used", "200, with new tokens")
+        await client.expect(401, "POST", "/auth/refresh", json=stolen)
+        context.report("the same refresh token is used again, as by a thief", 401)
+        await _profile(client, second, 401)
+        context.report("the whole session is revoked: its newest access token is refused as well", 401)
 
 
-async def _profile(visitor: Visitor, tokens: dict[str, Any], status: int) -> None:
+async def _profile(client: DemoClient, tokens: dict[str, Any], status: int) -> None:
     path = f"/api/profiles/{tokens['user_id']}"
-    await visitor.expect(status, "GET", path, headers=bearer(tokens))
+    await client.expect(status, "GET", path, headers=bearer(tokens))
 
 
 STEPS = (

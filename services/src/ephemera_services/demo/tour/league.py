@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 
 import psycopg
 
-from ephemera_services.demo.tour.guide import Guide, Step
+from ephemera_services.demo.tour.steps import Step, StepContext
 from ephemera_services.demo.traffic.league import (
     REFEREE,
     match_to_finalize,
@@ -19,58 +19,58 @@ _RESULTS, _TABLE = "/api/league/results", "/api/league/table"
 _VOTERS = 5
 
 
-async def _finalized(guide: Guide) -> None:
-    async with guide.visitor("league") as fan, guide.visitor("league") as referee:
+async def _finalized(context: StepContext) -> None:
+    async with context.client("league") as fan, context.client("league") as referee:
         await sign_in(referee, REFEREE)
         match = await match_to_finalize(fan)
         first = await fan.request("GET", _RESULTS)
         tag = {"if-none-match": first.headers["etag"]}
         unchanged = await fan.request("GET", _RESULTS, headers=tag)
-        guide.report(f"GET {_RESULTS}, and again with its ETag", f"200, {unchanged.status_code}")
-        guide.check(unchanged.status_code == 304, "the page changed without a reason")
+        context.report(f"GET {_RESULTS}, and again with its ETag", f"200, {unchanged.status_code}")
+        context.check(unchanged.status_code == 304, "the page changed without a reason")
         score = [3, 2] if match.get("score") != [3, 2] else [2, 3]
         form = dict(zip(("home_goals", "away_goals"), score, strict=True))
         await referee.expect(200, "POST", f"/api/admin/matches/{match['id']}/finalize", json=form)
         final = f"{score[0]}:{score[1]}"
-        guide.report(f"the referee finalizes {match['home']} - {match['away']}", final)
+        context.report(f"the referee finalizes {match['home']} - {match['away']}", final)
         results = await fan.expect(200, "GET", _RESULTS, headers=tag)
         found = next((row["score"] for row in results if row["id"] == match["id"]), None)
-        guide.check(found == score, f"the next poll returned {found}")
+        context.check(found == score, f"the next poll returned {found}")
         table = await fan.expect(200, "GET", _TABLE)
         played = sum(row["played"] for row in table) // 2
         finished = len([row for row in results if row["stage"] == "league"])
-        guide.check(played == finished, f"the table has {played} matches, the results have {finished}")
-        guide.report(
+        context.check(played == finished, f"the table has {played} matches, the results have {finished}")
+        context.report(
             "the next poll with the old ETag", f"200, {final}; table and results agree on {finished} matches"
         )
 
 
-async def _voted(guide: Guide) -> None:
+async def _voted(context: StepContext) -> None:
     async with AsyncExitStack() as stack:
-        fans = [await stack.enter_async_context(guide.visitor("league")) for _ in range(_VOTERS)]
+        fans = [await stack.enter_async_context(context.client("league")) for _ in range(_VOTERS)]
         for fan in fans:
             await new_supporter(fan)
         match = (await scheduled(fans[0]))[-1]
         path = f"/api/matches/{match['id']}/votes"
-        before = await _votes(guide, match["id"])
+        before = await _votes(context, match["id"])
         for fan in fans:
             await fan.expect(202, "POST", path, json={"choice": "home"})
-        guide.report(f"{_VOTERS} people vote", "202: queued in Redis")
+        context.report(f"{_VOTERS} people vote", "202: queued in Redis")
         again = await fans[0].request("POST", path, json={"choice": "away"})
-        guide.report("one of them votes again", again.status_code)
-        guide.check(again.status_code == 409, "a second vote was accepted")
+        context.report("one of them votes again", again.status_code)
+        context.check(again.status_code == 409, "a second vote was accepted")
 
         async def counted() -> bool:
-            return await _votes(guide, match["id"]) >= before + _VOTERS
+            return await _votes(context, match["id"]) >= before + _VOTERS
 
-        await guide.wait_until(counted, "SQL has the votes")
-        votes = await _votes(guide, match["id"]) - before
-        guide.check(votes == _VOTERS, f"SQL counted {votes} votes")
-        guide.report("seconds later SQL has", f"{votes} new votes, each exactly once")
+        await context.wait_until(counted, "SQL has the votes")
+        votes = await _votes(context, match["id"]) - before
+        context.check(votes == _VOTERS, f"SQL counted {votes} votes")
+        context.report("seconds later SQL has", f"{votes} new votes, each exactly once")
 
 
-async def _votes(guide: Guide, match_id: int) -> int:
-    url = guide.demo.servers.database_url
+async def _votes(context: StepContext, match_id: int) -> int:
+    url = context.demo.servers.database_url
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as sql:
         found = await sql.execute("SELECT count(*) FROM league.votes WHERE match_id = %s", (match_id,))
         row = await found.fetchone()

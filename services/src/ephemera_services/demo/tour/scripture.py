@@ -6,7 +6,7 @@ import time
 
 from ephemera.keyspace import Store, connect
 from ephemera_services.demo.external_servers import IDENTITY, service_database
-from ephemera_services.demo.tour.guide import Guide, Step
+from ephemera_services.demo.tour.steps import Step, StepContext
 from ephemera_services.demo.traffic.scripture import Administrator
 
 _ATTEMPTS = 40  # requests; the free plan has 20 a minute
@@ -14,22 +14,22 @@ _TOO_MANY = 429
 _CHANGED, _UNCHANGED = "jude.1.2", "john.3.16"
 
 
-async def _limited(guide: Guide) -> None:
-    async with guide.visitor("scripture") as visitor:
+async def _limited(context: StepContext) -> None:
+    async with context.client("scripture") as client:
         for number in range(1, _ATTEMPTS):
-            response = await visitor.request("GET", "/search", params={"q": "light"})
+            response = await client.request("GET", "/search", params={"q": "light"})
             if number == 1:
-                guide.report("GET /search?q=light", _limits(dict(response.headers)))
+                context.report("GET /search?q=light", _limits(dict(response.headers)))
             if response.status_code == _TOO_MANY:
                 break
-        guide.check(
+        context.check(
             response.status_code == _TOO_MANY, f"{_ATTEMPTS} searches within a minute were not refused"
         )
-        guide.report(f"request {number} of the same address", f"429, {_limits(dict(response.headers))}")
-        guide.check(int(response.headers["retry-after"]) >= 1, "the response has no Retry-After")
-    async with guide.visitor("scripture") as other:
+        context.report(f"request {number} of the same address", f"429, {_limits(dict(response.headers))}")
+        context.check(int(response.headers["retry-after"]) >= 1, "the response has no Retry-After")
+    async with context.client("scripture") as other:
         await other.expect(200, "GET", "/search?q=light")
-        guide.report("the same from another address", 200)
+        context.report("the same from another address", 200)
 
 
 def _limits(headers: dict[str, str]) -> str:
@@ -37,27 +37,27 @@ def _limits(headers: dict[str, str]) -> str:
     return "; ".join(f"{name}: {value}" for name, value in named.items())
 
 
-async def _invalidates(guide: Guide) -> None:
+async def _invalidates(context: StepContext) -> None:
     from ephemera_services.scripture import PASSAGES, catalogue
 
-    administrator = Administrator(guide.traffic)
+    administrator = Administrator(context.traffic)
     await administrator.expect(200, "POST", "/ingest/passages", json=_verse("before"))
-    url = service_database(guide.demo.servers.cache_url, "scripture")
-    async with guide.visitor("scripture") as reader, connect(url, catalogue, identity=IDENTITY) as store:
+    url = service_database(context.demo.servers.cache_url, "scripture")
+    async with context.client("scripture") as reader, connect(url, catalogue, identity=IDENTITY) as store:
         for passage in (_CHANGED, _UNCHANGED):
             await reader.expect(200, "GET", f"/passages/{passage}")
         keys = [PASSAGES.keyspace.key(passage_id=passage) for passage in (_CHANGED, _UNCHANGED)]
-        guide.report(f"{_CHANGED} and {_UNCHANGED} are read; cached are", await _existing(store, keys))
+        context.report(f"{_CHANGED} and {_UNCHANGED} are read; cached are", await _existing(store, keys))
         text = f"after, at {time.time():.0f}"
         done = await administrator.expect(200, "POST", "/ingest/passages", json=_verse(text))
         changed = {name: done[name] for name in ("passages", "chapters", "topics", "lexicon") if done[name]}
-        guide.report(f"an ingest changes {_CHANGED}; it reports as invalidated", changed)
-        guide.check(done["passages"] == [_CHANGED], f"it invalidated {done['passages']}")
-        guide.check(await _existing(store, keys) == [keys[1]], "it did not invalidate exactly what changed")
-        guide.report("cached are", await _existing(store, keys))
+        context.report(f"an ingest changes {_CHANGED}; it reports as invalidated", changed)
+        context.check(done["passages"] == [_CHANGED], f"it invalidated {done['passages']}")
+        context.check(await _existing(store, keys) == [keys[1]], "it did not invalidate exactly what changed")
+        context.report("cached are", await _existing(store, keys))
         read = await reader.expect(200, "GET", f"/passages/{_CHANGED}")
-        guide.check(read["texts"]["web"] == text, f"a reader saw {read['texts']['web']!r}")
-        guide.report("the next reader sees", repr(text))
+        context.check(read["texts"]["web"] == text, f"a reader saw {read['texts']['web']!r}")
+        context.report("the next reader sees", repr(text))
 
 
 async def _existing(store: Store, keys: list[str]) -> list[str]:

@@ -1,7 +1,7 @@
 """Light synthetic traffic, a few requests per second, so that every part of the demo shows activity.
 
-Each actor calls `act` repeatedly, with a pause of about `every` seconds. Servers may be stopped at any time,
-also by the user; then the actor tries again.
+Each simulated user acts repeatedly, with a pause of about `every` seconds. Servers may be stopped at any
+time, also by you; the simulated users then try again.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Protocol
 import httpx
 
 from ephemera.errors import EphemeraError
+from ephemera_services.demo.clients import TrafficContext, UnexpectedStatus
 from ephemera_services.demo.traffic.feed import Readers, Reporter
 from ephemera_services.demo.traffic.identity import Intruder, Members
-from ephemera_services.demo.traffic.league import FastPoller, Pollers, Referee, Supporters
+from ephemera_services.demo.traffic.league import FastPoller, Pollers, Referee, SimulatedSupporters
 from ephemera_services.demo.traffic.scripture import ContentReaders, Editor, PoisonPublisher, Questioner
 from ephemera_services.demo.traffic.slides import Audience, Authors
-from ephemera_services.demo.visitors import TrafficContext, UnexpectedStatus
 
 
-class Actor(Protocol):
+class SimulatedUser(Protocol):
     """Does something repeatedly."""
 
     every: float
@@ -35,7 +35,7 @@ class Actor(Protocol):
 @asynccontextmanager
 async def generate_traffic(context: TrafficContext) -> AsyncIterator[None]:
     """Generate traffic within a block."""
-    actors: list[Actor] = [
+    actors: list[SimulatedUser] = [
         *(Members(context), Members(context), Intruder(context)),
         *(Authors(context), Authors(context), Audience(context)),
         *(
@@ -46,7 +46,8 @@ async def generate_traffic(context: TrafficContext) -> AsyncIterator[None]:
             PoisonPublisher(context),
         ),
         *(Reporter(context), Readers(context)),
-        *(Pollers(context), Pollers(context), Supporters(context), Referee(context), FastPoller(context)),
+        *(Pollers(context), Pollers(context), FastPoller(context)),
+        *(SimulatedSupporters(context), Referee(context)),
     ]
     tasks = [asyncio.create_task(_repeat(actor, context)) for actor in actors]
     try:
@@ -57,7 +58,7 @@ async def generate_traffic(context: TrafficContext) -> AsyncIterator[None]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _repeat(actor: Actor, context: TrafficContext) -> None:
+async def _repeat(actor: SimulatedUser, context: TrafficContext) -> None:
     await asyncio.sleep(random.uniform(0, actor.every / 2))
     while True:
         try:

@@ -1,10 +1,10 @@
-"""Visitors of feed: a reporter who publishes insights, and readers whose feeds are built from them."""
+"""Simulated users of feed: a reporter who publishes insights, and readers whose feeds are built from them."""
 
 from __future__ import annotations
 
 import random
 
-from ephemera_services.demo.visitors import TrafficContext, Visitor
+from ephemera_services.demo.clients import DemoClient, TrafficContext
 
 SUBJECTS = {
     "space": "The rocket put a crew capsule and its satellite into orbit, says the mission",
@@ -26,13 +26,13 @@ class Reporter:
     every = 1.2
 
     def __init__(self, context: TrafficContext) -> None:
-        self._visitor = Visitor(context, "feed")
+        self._client = DemoClient(context, "feed")
 
     async def act(self) -> None:
-        """Visit once."""
+        """Act once."""
         subject = random.choice(tuple(SUBJECTS))
         form = {"channel_id": subject, "text": insight(subject)}
-        await self._visitor.expect(201, "POST", "/feed/insights", json=form)
+        await self._client.expect(201, "POST", "/feed/insights", json=form)
 
 
 class Readers:
@@ -41,12 +41,12 @@ class Readers:
     every = 1.5
 
     def __init__(self, context: TrafficContext) -> None:
-        self._visitor = Visitor(context, "feed")
+        self._client = DemoClient(context, "feed")
 
     async def act(self) -> None:
-        """Visit once."""
+        """Act once."""
         reader, subject = random.choice(_READERS), random.choice(tuple(SUBJECTS))
         path = f"/feed/users/{reader}"
-        await self._visitor.expect(200, "PUT", f"{path}/subscriptions/{subject}", json={"plan": "pro"})
-        await self._visitor.expect(200, "GET", path)
-        await self._visitor.expect(200, "GET", "/feed/planner")
+        await self._client.expect(200, "PUT", f"{path}/subscriptions/{subject}", json={"plan": "pro"})
+        await self._client.expect(200, "GET", path)
+        await self._client.expect(200, "GET", "/feed/planner")

@@ -1,4 +1,4 @@
-"""Visitors of identity: members who use their profile, and an intruder who guesses passwords."""
+"""Simulated users of identity: members who use their profile, and an intruder who guesses passwords."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import random
 from typing import Any
 from uuid import uuid4
 
-from ephemera_services.demo.visitors import TrafficContext, Visitor
+from ephemera_services.demo.clients import DemoClient, TrafficContext
 from ephemera_services.runtime import DEMO_PASSWORD
 
 _NAMES = (("太郎", "山田"), ("花子", "佐藤"), ("Ann", "Smith"), ("Jürgen", "Groß"), ("Zoë", "Ng"))
 
 
-async def new_member(visitor: Visitor) -> dict[str, Any]:
+async def new_member(client: DemoClient) -> dict[str, Any]:
     """Register and sign in a new user; the tokens, and `email`."""
     email = f"{uuid4().hex[:10]}@example.com"
     first, last = random.choice(_NAMES)
     form = {"email": email, "password": DEMO_PASSWORD, "first_name": first, "last_name": last}
-    await visitor.expect(201, "POST", "/auth/register", json=form)
-    return {**await sign_in(visitor, email), "email": email}
+    await client.expect(202, "POST", "/auth/register", json=form)
+    return {**await sign_in(client, email), "email": email}
 
 
-async def sign_in(visitor: Visitor, email: str) -> dict[str, Any]:
+async def sign_in(client: DemoClient, email: str) -> dict[str, Any]:
     """Sign a user in; the tokens."""
-    tokens: dict[str, Any] = await visitor.expect(
+    tokens: dict[str, Any] = await client.expect(
         200, "POST", "/auth/login", json={"email": email, "password": DEMO_PASSWORD}
     )
     return tokens
@@ -43,19 +43,19 @@ class Members:
         self._context = context
 
     async def act(self) -> None:
-        """Visit once."""
-        async with Visitor(self._context, "identity") as visitor:
-            tokens = await new_member(visitor)
+        """Act once."""
+        async with DemoClient(self._context, "identity") as client:
+            tokens = await new_member(client)
             profile = f"/api/profiles/{tokens['user_id']}"
             for _ in range(random.randint(2, 5)):
-                await visitor.expect(200, "GET", profile, headers=bearer(tokens))
+                await client.expect(200, "GET", profile, headers=bearer(tokens))
             changed = {"first_name": "New", "last_name": "Name", "address": "1 High Street"}
-            await visitor.expect(200, "PUT", profile, headers=bearer(tokens), json=changed)
+            await client.expect(200, "PUT", profile, headers=bearer(tokens), json=changed)
             refresh = {"refresh_token": tokens["refresh_token"]}
-            tokens = await visitor.expect(200, "POST", "/auth/refresh", json=refresh)
-            await visitor.expect(200, "GET", profile, headers=bearer(tokens))
+            tokens = await client.expect(200, "POST", "/auth/refresh", json=refresh)
+            await client.expect(200, "GET", profile, headers=bearer(tokens))
             if random.random() < 0.6:
-                await visitor.expect(204, "POST", "/auth/logout", headers=bearer(tokens))
+                await client.expect(204, "POST", "/auth/logout", headers=bearer(tokens))
 
 
 class Intruder:
@@ -64,9 +64,9 @@ class Intruder:
     every = 4.0
 
     def __init__(self, context: TrafficContext) -> None:
-        self._visitor = Visitor(context, "identity", "203.0.113.66")
+        self._client = DemoClient(context, "identity", "203.0.113.66")
 
     async def act(self) -> None:
-        """Visit once."""
+        """Act once."""
         guess = {"email": "root@example.com", "password": f"guess {random.randint(1, 9999)}"}
-        await self._visitor.request("POST", "/auth/login", json=guess)
+        await self._client.request("POST", "/auth/login", json=guess)

@@ -1,4 +1,4 @@
-"""Visitors of scripture: readers, questions, an editor, and an event that no consumer can handle."""
+"""Simulated users of scripture: readers, questions, an editor, and an event that no consumer can handle."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 from uuid import uuid4
 
 from ephemera.keyspace import connect
+from ephemera_services.demo.clients import DemoClient, TrafficContext
 from ephemera_services.demo.external_servers import IDENTITY, service_database
 from ephemera_services.demo.process_plan import ADMINISTRATOR
 from ephemera_services.demo.traffic.identity import bearer, sign_in
-from ephemera_services.demo.visitors import TrafficContext, Visitor
 
 _PASSAGES = ("john.3.16", "gen.1.1", "gen.1.3", "ps.23.1", "ps.23.4", "1cor.13.4", "john.1.1")
 _QUESTIONS = (
@@ -31,10 +31,10 @@ class ContentReaders:
     every = 0.6
 
     def __init__(self, context: TrafficContext) -> None:
-        self._visitor = Visitor(context, "scripture")
+        self._client = DemoClient(context, "scripture")
 
     async def act(self) -> None:
-        """Visit once."""
+        """Act once."""
         path = random.choice(
             (
                 f"/passages/{random.choice(_PASSAGES)}",
@@ -45,7 +45,7 @@ class ContentReaders:
                 "/search?q=light",
             )
         )
-        await self._visitor.request("GET", path)  # sometimes 429: that should be seen as well
+        await self._client.request("GET", path)  # sometimes 429: that should be seen as well
 
 
 class Questioner:
@@ -57,9 +57,9 @@ class Questioner:
         self._context = context
 
     async def act(self) -> None:
-        """Visit once."""
-        async with Visitor(self._context, "scripture") as visitor:
-            await visitor.request("POST", "/ai/ask", json={"question": random.choice(_QUESTIONS)})
+        """Act once."""
+        async with DemoClient(self._context, "scripture") as client:
+            await client.request("POST", "/ai/ask", json={"question": random.choice(_QUESTIONS)})
 
 
 class Administrator:
@@ -67,17 +67,17 @@ class Administrator:
 
     def __init__(self, context: TrafficContext) -> None:
         self._context = context
-        self._visitor = Visitor(context, "scripture")
+        self._client = DemoClient(context, "scripture")
         self._tokens: dict[str, Any] = {}
         self._signed_in_at = 0.0
 
-    async def expect(self, status: int, method: str, path: str, **more: Any) -> Any:
+    async def expect(self, status: int, method: str, path: str, **options: Any) -> Any:
         """Return the body of a response with this status."""
         if not self._tokens or time.monotonic() - self._signed_in_at > _TOKEN_LIFETIME:
-            async with Visitor(self._context, "identity") as identity:
+            async with DemoClient(self._context, "identity") as identity:
                 self._tokens = await sign_in(identity, ADMINISTRATOR)
             self._signed_in_at = time.monotonic()
-        return await self._visitor.expect(status, method, path, headers=bearer(self._tokens), **more)
+        return await self._client.expect(status, method, path, headers=bearer(self._tokens), **options)
 
 
 class Editor:
@@ -89,7 +89,7 @@ class Editor:
         self._administrator = Administrator(context)
 
     async def act(self) -> None:
-        """Visit once."""
+        """Act once."""
         verse = {"book": "jude", "chapter": 1, "verse": 2, "texts": {"web": f"As of {time.ctime()}."}}
         await self._administrator.expect(200, "POST", "/ingest/passages", json={"items": [verse]})
         user = str(uuid4())
@@ -109,7 +109,7 @@ class PoisonPublisher:
         self._done = False
 
     async def act(self) -> None:
-        """Visit once."""
+        """Act once."""
         if not self._done:
             await publish_poison(self._servers.cache_url, self._servers.queue_url)
         self._done = True
@@ -117,7 +117,7 @@ class PoisonPublisher:
 
 
 async def publish_poison(cache_url: str, queue_url: str) -> str:
-    """Publish an event that no consumer can handle; the id of its user."""
+    """Publish an event that no consumer can handle, and return the id of its user."""
     from ephemera_services.scripture import USERS, UserCreated, catalogue
 
     unknown = str(uuid4())

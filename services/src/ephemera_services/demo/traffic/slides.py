@@ -1,4 +1,4 @@
-"""Visitors of slides: authors who generate, export and share presentations, and their audience."""
+"""Simulated users of slides: authors who generate, export and share presentations, and their audience."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import asyncio
 import random
 from typing import Any
 
-from ephemera_services.demo.visitors import TrafficContext, UnexpectedStatus, Visitor
+from ephemera_services.demo.clients import DemoClient, TrafficContext, UnexpectedStatus
 from ephemera_services.runtime import DEMO_PASSWORD
 
+ORGANIZATION = "Company"
 AUTHOR = "anna@company.example"
-ADMINISTRATOR = "root@company.example"
 _TOPICS = ("Whales", "The history of tea", "Bridges", "How bees find home", "Tides", "Whales of the north")
 _UNAUTHORIZED = 401
 _MAX_LINKS = 10  # that the audience knows
@@ -20,26 +20,26 @@ class Author:
     """A user with an account, who signs in when needed."""
 
     def __init__(self, context: TrafficContext, email: str = AUTHOR) -> None:
-        self.visitor = Visitor(context, "slides")
+        self.client = DemoClient(context, "slides")
         self._email = email
         self._signed_in = False
 
-    async def expect(self, status: int, method: str, path: str, **more: Any) -> Any:
+    async def expect(self, status: int, method: str, path: str, **options: Any) -> Any:
         """Return the body of a response with this status, after signing in again if the session was lost."""
         if not self._signed_in:
             await self.sign_in()
-        response = await self.visitor.request(method, path, **more)
+        response = await self.client.request(method, path, **options)
         if response.status_code == _UNAUTHORIZED:
             await self.sign_in()
-            response = await self.visitor.request(method, path, **more)
+            response = await self.client.request(method, path, **options)
         if response.status_code != status:
             raise UnexpectedStatus(f"{method} {path} answered {response.status_code}: {response.text[:200]}")
         return response.json() if response.content else None
 
     async def sign_in(self) -> dict[str, Any]:
-        """Sign in; the account."""
-        form = {"email": self._email, "password": DEMO_PASSWORD}
-        account: dict[str, Any] = await self.visitor.expect(200, "POST", "/auth/login", json=form)
+        """Sign in, and return the account."""
+        form = {"organization": ORGANIZATION, "email": self._email, "password": DEMO_PASSWORD}
+        account: dict[str, Any] = await self.client.expect(200, "POST", "/auth/login", json=form)
         self._signed_in = True
         return account
 
@@ -52,17 +52,6 @@ class Author:
             await asyncio.sleep(1)
 
 
-async def set_generous_plan(context: TrafficContext) -> None:
-    """Give the demo's organization a plan that its visitors do not exhaust."""
-    administrator = Author(context, ADMINISTRATOR)
-    async with administrator.visitor:
-        account = await administrator.sign_in()
-        path = f"/admin/organizations/{account['organization_id']}/plan"
-        await administrator.expect(
-            200, "PUT", path, json={"plan": "enterprise", "requests_per_minute": 100_000}
-        )
-
-
 class Authors:
     """Generate a presentation, wait for it, export it, and share it."""
 
@@ -73,7 +62,7 @@ class Authors:
         self._context = context
 
     async def act(self) -> None:
-        """Visit once."""
+        """Act once."""
         form = {"topic": random.choice(_TOPICS), "slides": random.randint(6, 14)}
         accepted = await self._author.expect(202, "POST", "/presentations", json=form)
         if (await self._author.wait_for_job(accepted["job_id"]))["state"] != "done":
@@ -94,10 +83,10 @@ class Audience:
     every = 0.7
 
     def __init__(self, context: TrafficContext) -> None:
-        self._visitor = Visitor(context, "slides")
+        self._client = DemoClient(context, "slides")
         self._links = context.shared_paths
 
     async def act(self) -> None:
-        """Visit once."""
+        """Act once."""
         if self._links:
-            await self._visitor.expect(200, "GET", random.choice(self._links))
+            await self._client.expect(200, "GET", random.choice(self._links))

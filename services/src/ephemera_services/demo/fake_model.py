@@ -1,7 +1,7 @@
-"""A stand-in for a language model, for slides: it implements OpenAI's chat completions, slowly.
+"""A fake language model for slides: OpenAI's chat completions with a configurable delay.
 
-The demo downloads nothing, and a presentation that is written instantly shows no progress. The stand-in
-quotes sentences of the sources, or says that it is a stand-in. It runs in the demo's own process.
+The demo downloads nothing, and a presentation that is written instantly shows no progress. The model
+quotes sentences of the sources, or says that it is a fake. It runs in the demo's own process.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _SOURCES = re.compile(r"^\[[^\]]*\] (.+)$", re.MULTILINE)
 _ASPECTS = ("Why it matters", "How it began", "What is known", "An example", "What it costs", "What is next")
 
 
-class StandInModel:
-    """The model; it takes `seconds` for a slide."""
+class FakeModel:
+    """The model; it takes `seconds` to write a slide."""
 
     def __init__(self, port: int, seconds: float) -> None:
         self.url = f"http://{LOOPBACK}:{port}/v1"
@@ -56,10 +56,10 @@ class _WithoutSignals(uvicorn.Server):
 
 
 @asynccontextmanager
-async def stand_in_model(seconds: float) -> AsyncIterator[StandInModel]:
+async def serve_fake_model(seconds: float) -> AsyncIterator[FakeModel]:
     """Serve the model within a block."""
     port = free_ports(1)[0]
-    model = StandInModel(port, seconds)
+    model = FakeModel(port, seconds)
     app = Starlette(routes=[Route("/v1/chat/completions", model.complete, methods=["POST"])])
     config = uvicorn.Config(app, LOOPBACK, port, log_config=None, access_log=False, lifespan="off")
     server = _WithoutSignals(config)
@@ -77,5 +77,8 @@ def _answer(prompt: str) -> dict[str, Any]:
         titles = [f"{_ASPECTS[at % len(_ASPECTS)]} ({at + 1})" for at in range(number)]
         return {"title": topic, "slides": titles}
     quoted = [line[:160] for line in _SOURCES.findall(prompt)][:4]
-    invented = ["A stand-in wrote this slide: no model is configured.", "The model's text would be here."]
-    return {"bullets": quoted or invented, "notes": "Written by the demo's stand-in for a model."}
+    invented = [
+        "The demo's fake model wrote this slide: no model is configured.",
+        "The model's text would be here.",
+    ]
+    return {"bullets": quoted or invented, "notes": "Written by the demo's fake model."}

@@ -1,4 +1,4 @@
-"""What the steps of the tour are made of: reporting what happens, checking it, and waiting for it."""
+"""Helpers for tour steps: report what happens, check it, and wait for it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import NamedTuple, TypeVar
 
 from rich.markup import escape
 
+from ephemera_services.demo.clients import DemoClient, TrafficContext
 from ephemera_services.demo.process_plan import ProcessPlan
 from ephemera_services.demo.processes import Processes
 from ephemera_services.demo.screen import Screen
 from ephemera_services.demo.servers import Servers
-from ephemera_services.demo.visitors import TrafficContext, Visitor
 
 T = TypeVar("T")
 
@@ -40,34 +40,34 @@ class RunningDemo:
     screen: Screen
 
 
-class Guide:
-    """Helps one step to act, report and check."""
+class StepContext:
+    """What a step acts, reports and checks with."""
 
     def __init__(self, demo: RunningDemo) -> None:
         self.demo = demo
         self.traffic = demo.traffic
 
-    def visitor(self, service: str, address: str | None = None) -> Visitor:
+    def client(self, service: str, address: str | None = None) -> DemoClient:
         """A client of a service."""
-        return Visitor(self.traffic, service, address)
+        return DemoClient(self.traffic, service, address)
 
     def report(self, action: str, result: object = "") -> None:
         """Print what was done, and the result."""
         arrow = f" → [green]{escape(str(result))}[/]" if result != "" else ""
         self.demo.screen.line(f"  {escape(action)}{arrow}")
 
-    def check(self, condition: bool, otherwise: str) -> None:
+    def check(self, condition: bool, message: str) -> None:
         """Raise `CheckFailed` unless the condition is true."""
         if not condition:
-            raise CheckFailed(otherwise)
+            raise CheckFailed(message)
 
     async def wait_until(self, poll: Callable[[], Awaitable[T | None]], what: str) -> T:
         """Call `poll` until it returns something true, and return that; show the wait meanwhile."""
         started = time.monotonic()
         while True:
-            found = await poll()
-            if found:
-                return found
+            result = await poll()
+            if result:
+                return result
             waited = time.monotonic() - started
             self.check(waited < TIMEOUT, f"not within {TIMEOUT:.0f} s: {what}")
             self.demo.screen.update_status(f"waiting until {what} ({waited:.0f} s)")
@@ -79,4 +79,4 @@ class Step(NamedTuple):
 
     service: str
     title: str
-    run: Callable[[Guide], Awaitable[None]]
+    run: Callable[[StepContext], Awaitable[None]]
