@@ -18,11 +18,15 @@ make() {
     [ -s "secrets/$1" ] || printf %s "$2" >"secrets/$1"
 }
 
-for name in redis-admin redis-replication redis-sentinel redis-console redis-watcher \
-    redis-identity redis-slides redis-scripture redis-feed redis-league \
-    sql-admin sql-identity sql-slides sql-scripture sql-feed sql-league \
-    metrics console identity-keys identity-admin slides-admin league-admin league-prewarm; do
+for name in redis-admin redis-replication redis-sentinel sql-admin qdrant mongodb-admin mongodb-feed \
+    identity-keys identity-admin slides-admin slides-operator league-admin league-prewarm feed-tokens; do
     make "$name" "$(openssl rand -hex 32)"
+done
+for service in identity slides scripture feed league; do
+    for name in redis-$service redis-$service-console redis-$service-watcher sql-$service sql-$service-console \
+        metrics-$service console-$service; do
+        make "$name" "$(openssl rand -hex 32)"
+    done
 done
 make identity-admin-email "$1"
 make slides-admin-email "$1"

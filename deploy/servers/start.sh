@@ -17,12 +17,9 @@ shift
 program=${PROGRAM:-valkey-server}
 conf=$DATA/$group.conf
 
-# The file with a user's password; those of consoles and of watchers share theirs.
+# The file with a user's password.
 secret_of() {
-    case $1 in
-    *-console | *-watcher) file=$SECRETS/redis-${1##*-} ;;
-    *) file=$SECRETS/redis-$1 ;;
-    esac
+    file=$SECRETS/redis-$1
     [ -s "$file" ] || { echo "there is no password for $1: $file" >&2; exit 1; }
 }
 
@@ -39,15 +36,6 @@ else
     follows=
 fi
 
-if [ "$group" = sentinel ]; then
-    if [ ! -e "$conf" ]; then
-        cat "$SETTINGS/sentinel.conf" "$SETTINGS/tls.conf" >"$conf"
-        secret_of sentinel
-        printf 'sentinel auth-pass queue %s\nsentinel announce-ip %s\n' "$(password)" "$ANNOUNCE" >>"$conf"
-    fi
-    exec "$program" "$conf" --sentinel "$@"
-fi
-
 while read -r word user rules; do
     case $user in
     default | probe) echo "$word $user $rules" ;;
@@ -57,6 +45,20 @@ while read -r word user rules; do
         ;;
     esac
 done <"$SETTINGS/$group.acl" >"$DATA/users.acl"
+
+if [ "$group" = sentinel ]; then
+    if [ ! -e "$conf" ]; then
+        secret_of sentinel
+        {
+            cat "$SETTINGS/sentinel.conf" "$SETTINGS/tls.conf"
+            echo "aclfile $DATA/users.acl"
+            echo "sentinel auth-pass queue $(password)"
+            echo "sentinel sentinel-pass $(password)"
+            echo "sentinel announce-ip $ANNOUNCE"
+        } >"$conf"
+    fi
+    exec "$program" "$conf" --sentinel "$@"
+fi
 secret_of replication
 
 {

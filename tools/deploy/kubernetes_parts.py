@@ -11,7 +11,6 @@ HARDENED: dict[str, Any] = {
     "readOnlyRootFilesystem": True,
     "capabilities": {"drop": ["ALL"]},
 }
-TLS_VOLUME: dict[str, Any] = {"name": "tls", "secret": {"secretName": "tls", "defaultMode": 0o440}}
 
 
 def meta(name: str) -> dict[str, Any]:
@@ -22,6 +21,11 @@ def meta(name: str) -> dict[str, Any]:
 def labels(name: str) -> dict[str, str]:
     """The labels of a workload's pods."""
     return {"app.kubernetes.io/name": name, "app.kubernetes.io/part-of": NAMESPACE}
+
+
+def tls_volume(part: str) -> dict[str, Any]:
+    """The volume with the certificate of one part."""
+    return {"name": "tls", "secret": {"secretName": f"tls-{part}", "defaultMode": 0o440}}
 
 
 def workload(kind: str, name: str, pod: dict[str, Any], *, replicas: int) -> dict[str, Any]:
@@ -77,8 +81,9 @@ def resources(cpu: str, memory: str) -> dict[str, Any]:
 
 def http_probes(port: str) -> dict[str, Any]:
     """Liveness and readiness probes."""
-    alive = {"httpGet": {"path": "/healthz", "port": port}}
-    ready = {"httpGet": {"path": "/readyz", "port": port}}
+    host = [{"name": "Host", "value": "localhost"}]  # by default it would be the pod's address
+    alive = {"httpGet": {"path": "/healthz", "port": port, "httpHeaders": host}}
+    ready = {"httpGet": {"path": "/readyz", "port": port, "httpHeaders": host}}
     return {
         "startupProbe": {**alive, "periodSeconds": 2, "failureThreshold": 60},
         "livenessProbe": {**alive, "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 3},

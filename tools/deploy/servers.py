@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from importlib import import_module
 
 from ephemera.keyspace import Role
-from ephemera.operations.configuration import access_rules, server_config
+from ephemera.operations.configuration import access_rules, has_local_caches, server_config
 from tools.deploy.layout import SERVICES, Service
 
-MEMORY = {"cache": "1gb", "pages": "64mb", "queue": "512mb"}
+MEMORY = {"cache": "1gb", "pages": "64mb", "texts": "64mb", "queue": "512mb"}
 """The memory for data of each server group; docs/production.md says how to size yours."""
 
 _OPEN = """
@@ -43,6 +43,7 @@ sentinel down-after-milliseconds queue 5000
 sentinel failover-timeout queue 30000
 sentinel parallel-syncs queue 1
 sentinel auth-user queue sentinel
+sentinel sentinel-user sentinel
 """
 _INFRASTRUCTURE = (
     "user default reset off",
@@ -50,6 +51,11 @@ _INFRASTRUCTURE = (
     "user replication reset on -@all +psync +replconf +ping",
     "user probe reset on nopass -@all +ping",  # health checks only need a certificate
 )
+_FOLLOWING = (
+    "-@all +auth +client|setname +hello +ping +subscribe +sentinel|get-master-addr-by-name +sentinel|masters "
+    "+sentinel|master +sentinel|replicas +sentinel|sentinels"
+)
+"""What a client of the queue needs of a Sentinel: where the master is. No failover, no settings."""
 _SENTINELS = (
     "user sentinel reset on &* -@all +multi +exec +slaveof +replicaof +ping +subscribe +publish +role +info "
     "+config|rewrite +client|setname +client|kill +script|kill"
@@ -60,9 +66,10 @@ def files() -> dict[str, str]:
     """The configuration files of the servers, by path."""
     return {
         "servers/cache.conf": server_config("cache", MEMORY["cache"]) + _OPEN + _CLUSTER,
-        "servers/pages.conf": server_config("cache", MEMORY["pages"]) + _OPEN,
+        **{f"servers/{one}.conf": server_config("cache", MEMORY[one]) + _OPEN for one in ("pages", "texts")},
         "servers/queue.conf": server_config("queue", MEMORY["queue"]) + _OPEN,
         "servers/sentinel.conf": _SENTINEL,
+        "servers/sentinel.acl": sentinel_users(),
         "servers/tls.conf": _TLS,
         **{f"servers/{group}.acl": users(group) for group in MEMORY},
     }
@@ -78,12 +85,29 @@ def users(group: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def sentinel_users() -> str:
+    """The users of the Sentinels: the programs as on the queue, the Sentinels themselves, and probes."""
+    clients = [f"user {user} reset on &* {_FOLLOWING}" for each in SERVICES for user in users_of(each)]
+    ours = ["user sentinel reset on &* +@all", "user admin reset on &* +@all"]
+    return "\n".join([_INFRASTRUCTURE[0], _INFRASTRUCTURE[3], *ours, *clients]) + "\n"
+
+
+def passwords_of(group: str) -> list[str]:
+    """The users of a group of servers that have a password."""
+    listed = sentinel_users() if group == "sentinel" else users(group)
+    named = [line.split()[1] for line in listed.splitlines()]
+    return [name for name in named if name not in ("default", "probe")]
+
+
+def users_of(service: Service) -> tuple[str, ...]:
+    """The users of a service on its servers."""
+    return (service.name, f"{service.name}-console", f"{service.name}-watcher")
+
+
 def _of_service(service: Service, role: Role) -> Iterator[str]:
     catalogue = import_module(f"ephemera_services.{service.name}.keys").catalogue
-    kinds = {
-        service.name: ("service", "metrics"),
-        f"{service.name}-console": ("service", "metrics", "monitoring"),
-        f"{service.name}-watcher": ("monitoring",),
-    }
-    for user, purposes in kinds.items():
+    alone = [each.cache for each in SERVICES].count(service.cache) == 1
+    tracking = ("tracking",) if alone and has_local_caches(catalogue) else ()
+    kinds = (("service", "metrics", *tracking), ("service", "metrics", "monitoring"), ("monitoring",))
+    for user, purposes in zip(users_of(service), kinds, strict=True):
         yield access_rules(catalogue, user, role=role, purposes=purposes).line()
