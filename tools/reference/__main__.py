@@ -12,6 +12,7 @@ from pathlib import Path
 from ephemera.cli import load_catalogue
 from ephemera.operations.documentation import as_markdown
 from ephemera_services import SERVICES
+from tools.diagrams import DIAGRAMS
 from tools.reference import api_page as reference_api
 from tools.reference import cli_page as reference
 from tools.reference import metrics_page as reference_metrics
@@ -46,6 +47,7 @@ def pages(folder: Path) -> dict[str, Callable[[], str]]:
         "reference/api.md": reference_api.reference,
         "decisions/README.md": partial(_decisions, folder / "decisions"),
         "proof/README.md": partial(_proof, folder / "proof"),
+        **{f"images/diagrams/{name}.svg": draw for name, draw in DIAGRAMS.items()},
         **{f"services/{name}.md": partial(_catalogue, name) for name in SERVICES},
     }
 

@@ -16,9 +16,10 @@ from tools.reference.source_reader import tree as _tree
 
 SOURCE = Path(__file__).parents[2] / "src"
 _SECTIONS = {
-    "The core": r"ephemera(\.(?!patterns|web|operations|cli|console)\w+)?",
+    "The core": r"ephemera(\.(?!patterns|web|adapters|operations|cli|console)\w+)?",
     "Patterns": r"ephemera\.patterns\.\w+",
     "Web": r"ephemera\.web(\.\w+)?",
+    "Adapters": r"ephemera\.adapters\.\w+",
     "Operations": r"ephemera\.operations\.\w+",
     "Command line and console": r"ephemera\.(cli|console)",
 }

@@ -27,15 +27,15 @@ _INTRODUCTION = """\
 <!-- Made by `make docs`; do not edit. -->
 
 A service is configured by its environment alone. Values are text: numbers, `true` or `false`, durations as
-`500ms`, `30s`, `15m`, `1h` or `7d`, lists with commas. An empty variable is as good as none. A variable of a
+`500ms`, `30s`, `15m`, `1h` or `7d`, lists with commas. An empty variable counts as unset. A variable of a
 service's own that does not exist, or a value out of its bounds, stops the start with one line that names it.
 Secrets are never shown.
 
 Each flag of a command has a variable, too: `--some-flag` is `EPHEMERA_SOME_FLAG`. [Commands](../cli.md)
 explains them.
 """
-APART = {
-    "EPHEMERA_CONSOLE_PASSWORD": "What who signs in to `console` must know; a new one is made without it. "
+WITHOUT_FLAG = {
+    "EPHEMERA_CONSOLE_PASSWORD": "The password that opens `console`; without it a new one is generated. "
     "It has no flag, since others can read a command line.",
     "EPHEMERA_VALKEY_BINARY": "A redis-server or valkey-server to run in place of the embedded one.",
 }
@@ -100,7 +100,7 @@ def _commands() -> str:
         f"| `{variable}` | {', '.join(f'`{name}`' for name in sorted(names))} |"
         for variable, names in sorted(command_variables().items())
     ]
-    apart = [f"| `{variable}` | {means} |" for variable, means in APART.items()]
+    without_flag = [f"| `{variable}` | {means} |" for variable, means in WITHOUT_FLAG.items()]
     head = ["## Commands", "", "| variable | commands |", "|---|---|"]
     more = [
         "",
@@ -109,7 +109,7 @@ def _commands() -> str:
         "| variable | |",
         "|---|---|",
     ]
-    return "\n".join([*head, *rows, *more, *apart, ""])
+    return "\n".join([*head, *rows, *more, *without_flag, ""])
 
 
 def _texts(settings: type[ServiceSettings]) -> dict[str, str]:

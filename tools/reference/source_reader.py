@@ -66,7 +66,7 @@ def _read(module: str, value: ast.expr) -> str | None:
 
 
 def _held(module: str, name: str) -> tuple[str, ast.expr] | None:
-    """What a module's constant is assigned, with the module that does so; None for what is none of ours."""
+    """The value of a module's constant, with the module that assigns it; None outside our packages."""
     for node in statements(tree(module)):
         match node:
             case ast.Assign(value=value) if target(node) == name:
