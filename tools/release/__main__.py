@@ -1,0 +1,88 @@
+"""`make release-check`: everything that must hold before a release; `set-version X` writes a version.
+
+Nothing is published. `docs/release.md` is the guide.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from tools.release import builds, installs, versions
+
+DIST = versions.ROOT / "dist"
+
+
+def main() -> int:
+    """Run what the command line says."""
+    parser = argparse.ArgumentParser(prog="python -m tools.release", description=__doc__)
+    parser.add_argument("command", choices=("check", "set-version"))
+    parser.add_argument("version", nargs="?", help="for set-version")
+    parser.add_argument("--final", action="store_true", help="the changelog needs an entry of this version")
+    parser.add_argument("--extras", help="only these, by commas; by default all, minilm only by name")
+    chosen = parser.parse_args()
+    if chosen.command == "set-version":
+        versions.set_version(chosen.version or parser.error("name the version"))
+        return 0
+    extras = chosen.extras.split(",") if chosen.extras else ["", *installs.small(versions.extras())]
+    return check(extras, final=chosen.final)
+
+
+def check(extras: list[str], *, final: bool) -> int:
+    """Check all of it, saying what was done; 1 when something does not hold."""
+    found = versions.problems(final=final)
+    say(f"version {versions.version()}: {'; '.join(found) or 'the same everywhere, in the changelog'}")
+    found += check_builds()
+    wheel = next(DIST.glob("ephemera_data-*.whl"))
+    for python in installs.pythons():
+        for extra in extras:
+            found += attempt(f"{Path(python).name}, {extra or 'no extra'}", python, wheel, extra)
+    found += describe_dependencies()
+    for problem in found:
+        say(f"PROBLEM: {problem}")
+    return int(bool(found))
+
+
+def check_builds() -> list[str]:
+    """Build twice, compare, and let twine read the metadata."""
+    with tempfile.TemporaryDirectory() as other:
+        shutil.rmtree(DIST, ignore_errors=True)
+        first, second = builds.build(DIST), builds.build(Path(other))
+    say("\n".join(f"{digest}  {name}" for name, digest in first.items()))
+    builds.run(sys.executable, "-m", "twine", "check", "--strict", *map(str, DIST.iterdir()))
+    say("built twice and compared; twine accepts the metadata")
+    return [f"{name} differs between two builds" for name in first if first[name] != second.get(name)]
+
+
+def attempt(what: str, python: str, wheel: Path, extra: str) -> list[str]:
+    """Check one extra on one Python."""
+    try:
+        installs.check_extra(python, wheel, extra)
+    except RuntimeError as problem:
+        return [f"{what}: {problem}"]
+    say(f"{what}: installs, and imports {', '.join(installs.promised(extra))}")
+    return []
+
+
+def describe_dependencies() -> list[str]:
+    """Write what the environment of this project has: an SBOM (CycloneDX) and the licences."""
+    bin_folder = Path(sys.executable).parent
+    sbom, licences = DIST / "sbom.cyclonedx.json", DIST / "licences.md"
+    builds.run(str(bin_folder / "cyclonedx-py"), "environment", "--output-file", str(sbom), sys.executable)
+    listed = builds.run(str(bin_folder / "pip-licenses"), "--format=markdown", "--order=license")
+    licences.write_text(listed, encoding="utf-8")
+    say(f"written: {sbom.name} and {licences.name} ({listed.count(chr(10)) - 2} packages), in dist/")
+    return []
+
+
+def say(text: str) -> None:
+    """Print a line."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
