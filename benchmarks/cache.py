@@ -29,7 +29,8 @@ from benchmarks.load import Tasks
 from benchmarks.rows import Absolute, Opener, Round, Row, Times
 from benchmarks.servers import Servers
 from ephemera import Catalogue, connect
-from ephemera.patterns.cache import Cache, LocalCache, LocalEntries, LocalEntry, Storage
+from ephemera.patterns.cache import Cache, LocalCache, Storage
+from ephemera.patterns.cache._local_cache import LocalEntries, LocalEntry
 
 CATALOGUE = Catalogue("bench-cache")
 _HOUR = timedelta(hours=1)
@@ -37,7 +38,7 @@ _TASKS = 50
 _PROCESSES = 8
 
 
-class Profile(msgspec.Struct):
+class Profile(msgspec.Struct, frozen=True):
     name: str
     team: str
 

@@ -54,6 +54,7 @@ async def aiocache(url: str, load: Any) -> AsyncIterator[Any]:
         cache=module.RedisCache,
         endpoint=place.hostname,
         port=place.port,
+        password=place.password,
     )
     yield reads(load)
     await reads.cache.close()

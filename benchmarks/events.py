@@ -170,7 +170,7 @@ async def taskiq_events(servers: Servers) -> AsyncIterator[Round]:
 
 
 async def _end_taskiq(broker: Any, listening: asyncio.Task[None], finish: asyncio.Event) -> None:
-    """Ask it to finish; where its cancelled read went on, as happens, end it by its connections."""
+    """Ask it to finish; if its cancelled read continues, which happens, close its connections."""
     finish.set()
     for _ in range(_PATIENCE):
         if (await asyncio.wait((listening,), timeout=0.5))[0]:

@@ -120,7 +120,9 @@ async def measure(points: list[Point], plan: Plan, on_progress: OnProgress) -> l
 async def _fill(server: embedded.Valkey, keys: int) -> None:
     """Have that many keys; those that are there stay."""
     words = ("DEBUG", "POPULATE", keys, "item", _BYTES)
-    await asyncio.to_thread(embedded.send_command, server.address, *words, timeout=_FILLS_WITHIN)
+    await asyncio.to_thread(
+        embedded.send_command, server.address, *words, password=server.password, timeout=_FILLS_WITHIN
+    )
     found = server.ask("DBSIZE")
     if found != keys:
         raise RuntimeError(f"the server has {found} keys in place of {keys}")

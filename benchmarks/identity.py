@@ -30,7 +30,7 @@ _CONNECTIONS = 50
 _SIGNING_IN = 4  # connections that try passwords: as many as are checked at once
 _UNLIMITED = "1000000000"
 _USER = {"email": "taro@example.com", "password": "correct horse battery"}
-_ENDS = {"profile": b'Z"}', "refused": b'["login"]}', "checked": b'wrong."}'}
+_ENDS = {"profile": b'Z"}', "refused": b'["login"]}', "checked": b'password."}'}
 
 
 @asynccontextmanager
@@ -55,6 +55,7 @@ async def _service(servers: Servers, **settings: str) -> AsyncIterator[int]:
         "EPHEMERA_URL": servers.valkey.url,
         "EPHEMERA_DATABASE_URL": database.url,
         "EPHEMERA_LOG_LEVEL": "warning",
+        "EPHEMERA_IDENTITY_KEY_PASSWORD": "of the benchmark",
         **own,
     }
     try:
@@ -66,7 +67,7 @@ async def _service(servers: Servers, **settings: str) -> AsyncIterator[int]:
 
 
 def _request(method: str, path: str, body: bytes = b"", **headers: str) -> bytes:
-    lines = [f"{method} {path} HTTP/1.1", "Host: bench", f"Content-Length: {len(body)}"]
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     return "".join(f"{line}\r\n" for line in (*lines, "")).encode() + body
 
@@ -83,7 +84,11 @@ async def _signed_in(port: int, number: int) -> dict[str, Any]:
 @asynccontextmanager
 async def _profiles(servers: Servers) -> AsyncIterator[Round]:
     async with _service(
-        servers, logins_per_hour=_UNLIMITED, profile_reads_per_hour=_UNLIMITED, password_memory="8"
+        servers,
+        logins_per_hour=_UNLIMITED,
+        registrations_per_hour=_UNLIMITED,
+        profile_reads_per_hour=_UNLIMITED,
+        password_memory="8",
     ) as port:
         signed_in = [await _signed_in(port, number) for number in range(_CONNECTIONS)]
         requests = [
@@ -111,7 +116,7 @@ def _sign_ins(limit: str, end: bytes, status: int) -> Opener:
 
     @asynccontextmanager
     async def opened(servers: Servers) -> AsyncIterator[Round]:
-        async with _service(servers, logins_per_hour=limit) as port:
+        async with _service(servers, logins_per_hour=limit, wrong_passwords_per_hour=_UNLIMITED) as port:
             body = b'{"email":"taro@example.com","password":"not the password"}'
             request = _request("POST", "/auth/login", body, Content_Type="application/json")
             async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:

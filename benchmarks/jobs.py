@@ -1,10 +1,14 @@
-"""The jobs' row: from SIGKILL of a whole worker to the next recorded step of its job, by another worker.
+"""The jobs' rows: a killed worker, no-op jobs, the time from enqueuing to the start, and enqueuing in bulk.
 
-Two workers of one process each; the one that runs the job is killed with all its processes, the other takes
+*A killed worker.* From SIGKILL of a whole worker to the next recorded step of its job, by another worker. Two
+workers of one process each; the one that runs the job is killed with all its processes, the other takes
 over. The peer is Celery with its defaults and a visibility timeout of 8 s, measured separately by `python -m
 benchmarks.celery_orphan` and a constant here: one measurement takes about as long as the rest of a row
 altogether, because kombu looks for orphans every 100 s. With Celery's default timeout of an hour it would be
 an hour.
+
+*No-op jobs.* They are enqueued while their queue is paused; the time is from its resumption to the last row
+that is done, in one process of 100 jobs at a time.
 """
 
 from __future__ import annotations
@@ -17,16 +21,23 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from statistics import median
+from typing import Any
 
-from benchmarks.job_worker import CATALOGUE, JOBS, steps
-from benchmarks.rows import Absolute, Round, Row
+from sqlalchemy import func, select
+
+from benchmarks import job_peers
+from benchmarks.job_worker import CATALOGUE, JOBS, no_op, stamp, steps
+from benchmarks.rows import Absolute, Round, Row, Times
 from benchmarks.servers import Servers
 from ephemera import connect, embedded
 from ephemera.patterns.jobs import BoundJobs, JobRow, sql_engine
 
 _CELERY = 89.0  # seconds
-_MANY = 10_000  # steps: more than anybody waits for
+_MANY = 10_000  # steps: more than a run ever reaches
 _LOOK = 0.005  # seconds
+_PAUSED = 1.5  # seconds after which a worker knows that a queue is paused
+_BULK = 10_000  # jobs
 
 
 class Crew:
@@ -39,7 +50,7 @@ class Crew:
     def fill(self) -> None:
         """Start what is missing."""
         while len(self._running) < 2:
-            command = [sys.executable, "-m", "benchmarks.job_worker"]
+            command = [sys.executable, "-m", "benchmarks.job_worker", "1"]
             self._running.append(subprocess.Popen(command, env=self._environment, start_new_session=True))
 
     def kill_owner(self, row: JobRow) -> float:
@@ -104,6 +115,92 @@ async def ours(servers: Servers) -> AsyncIterator[Round]:
 
 
 @asynccontextmanager
+async def worked_on(servers: Servers, concurrency: int) -> AsyncIterator[BoundJobs]:
+    """Our jobs, and a worker of one process."""
+    with embedded.postgres() as postgres:
+        engine = sql_engine(postgres.url)
+        environment = {**os.environ, "BENCH_URL": servers.valkey.url, "BENCH_SQL": postgres.url}
+        command = (sys.executable, "-m", "benchmarks.job_worker", str(concurrency))
+        async with connect(servers.valkey.url, CATALOGUE, resources={JOBS: engine}) as store:
+            jobs = store[JOBS]
+            await jobs.create_tables()
+            worker = subprocess.Popen(command, env=environment, start_new_session=True)
+            try:
+                first = await jobs.enqueue(no_op)
+                while not (await jobs.get(first)).ended:
+                    await asyncio.sleep(_LOOK)
+                yield jobs
+            finally:
+                os.killpg(worker.pid, signal.SIGKILL)
+                worker.wait()
+                await engine.dispose()
+
+
+async def done(jobs: BoundJobs) -> int:
+    """How many jobs are done."""
+    table = JOBS.tables.jobs
+    async with jobs.engine.connect() as sql:
+        return int((await sql.execute(select(func.count()).where(table.c.state == "done"))).scalar_one())
+
+
+@asynccontextmanager
+async def throughput(servers: Servers) -> AsyncIterator[Round]:
+    """No-op jobs of ours in a second."""
+    async with worked_on(servers, job_peers.CONCURRENCY) as jobs:
+
+        async def round_of(seconds: float) -> float:
+            before, count = await done(jobs), job_peers.count_for(seconds, 2000)
+            await jobs.pause("short")
+            await asyncio.sleep(_PAUSED)
+            async with jobs.engine.begin() as sql:
+                for _ in range(count):
+                    await jobs.enqueue_in(sql, no_op)
+            begun = time.perf_counter()
+            await jobs.resume("short")
+            while await done(jobs) < before + count:
+                await asyncio.sleep(_LOOK)
+            return count / (time.perf_counter() - begun)
+
+        yield round_of
+
+
+@asynccontextmanager
+async def latency(servers: Servers) -> AsyncIterator[Round]:
+    """Milliseconds from enqueuing a job to its first line, the median."""
+    async with worked_on(servers, job_peers.CONCURRENCY) as jobs:
+
+        async def once() -> float:
+            begun = time.time()
+            job_id = await jobs.enqueue(stamp)
+            while not (row := await jobs.get(job_id)).ended:
+                await asyncio.sleep(_LOOK)
+            return float(row.result - begun) * 1000
+
+        async def round_of(seconds: float) -> float:
+            return median([await once() for _ in range(max(20, int(seconds * 20)))])
+
+        yield round_of
+
+
+@asynccontextmanager
+async def bulk(servers: Servers) -> AsyncIterator[Round]:
+    """Seconds to enqueue 10,000 jobs."""
+    with embedded.postgres() as postgres:
+        engine = sql_engine(postgres.url)
+        async with connect(servers.valkey.url, CATALOGUE, resources={JOBS: engine}) as store:
+            jobs: Any = store[JOBS]
+            await jobs.create_tables()
+
+            async def round_of(_: float) -> float:
+                begun = time.perf_counter()
+                await jobs.enqueue_many(no_op, [{}] * _BULK)
+                return time.perf_counter() - begun
+
+            yield round_of
+        await engine.dispose()
+
+
+@asynccontextmanager
 async def celery(_: Servers) -> AsyncIterator[Round]:
     """What was measured of Celery, once."""
 
@@ -121,5 +218,29 @@ ROWS = (
         (Absolute(10, "s", at_most=True),),
         unit="s",
         higher_is_better=False,
+    ),
+    Row(
+        "jobs: no-op jobs, one process",
+        throughput,
+        {"procrastinate": job_peers.procrastinate, "Celery, results in SQL": job_peers.celery},
+        (Times(2, "procrastinate"), Times(1, "Celery, results in SQL")),
+        unit="jobs/s",
+        patience=120,
+    ),
+    Row(
+        "jobs: enqueued to started, p50",
+        latency,
+        targets=(Absolute(30, "ms", at_most=True),),
+        unit="ms",
+        higher_is_better=False,
+        patience=120,
+    ),
+    Row(
+        "jobs: 10,000 enqueued in bulk",
+        bulk,
+        targets=(Absolute(1, "s", at_most=True),),
+        unit="s",
+        higher_is_better=False,
+        patience=60,
     ),
 )

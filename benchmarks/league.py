@@ -28,14 +28,14 @@ from benchmarks.web import Requests, connected
 from benchmarks.web_app import HELLO
 from ephemera import embedded
 from ephemera.embedded import free_ports
-from ephemera_services.league.load import Outcome
+from ephemera_services.league.load import LoadOutcome
 
 _CONNECTIONS = 50
 _TABLE = "/api/league/table"
 _FULL, _SMOKE = (5000, 90), (200, 8)  # users, seconds
 _SHORTEST = 0.5  # seconds of a round from which on it is no smoke test
 PLOT = Path(__file__).parents[1] / "docs" / "images" / "league-prewarm.svg"
-_PLAYED: dict[bool, Outcome] = {}
+_PLAYED: dict[bool, LoadOutcome] = {}
 """The worst case with prewarming and without, as far as they were played."""
 
 
@@ -67,7 +67,7 @@ async def _league(servers: Servers) -> AsyncIterator[int]:
 async def _polled_table(servers: Servers) -> AsyncIterator[Round]:
     async with _league(servers) as port:
         tag = await asyncio.to_thread(_tag, port)
-        request = f"GET {_TABLE} HTTP/1.1\r\nHost: bench\r\nIf-None-Match: {tag}\r\n\r\n".encode()
+        request = f"GET {_TABLE} HTTP/1.1\r\nHost: localhost\r\nIf-None-Match: {tag}\r\n\r\n".encode()
         browsers = [await connected(port, request, b"\r\n\r\n", 304) for _ in range(_CONNECTIONS)]
         yield Requests(browsers)
 
@@ -101,7 +101,7 @@ def _worst_case(*, prewarm: bool) -> Opener:
     return opened
 
 
-def _show(outcome: Outcome) -> None:
+def _show(outcome: LoadOutcome) -> None:
     """Draw both ways once both have been played in full."""
     from ephemera_services.league.load import draw
 

@@ -1,7 +1,8 @@
-"""The locks' rows: acquiring and releasing an uncontended lock, and handing one over to a waiter.
+"""The locks' rows: acquiring and releasing an uncontended lock, handing one over, and reading under one lock.
 
 redis-py's asyncio `Lock` is the peer: a token, a lease and a release by script, as ours; it has no fence, no
-renewal and no queue. Its waiters poll every 100 ms, their default.
+renewal and no queue. Its waiters poll every 100 ms, their default. For read-write locks it is redis-py-kit,
+which counts readers; it has no lease for a reader, no fence and no queue. Neither has semaphores.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
+from importlib import import_module
 from itertools import count
 from statistics import median
 from typing import Any
@@ -21,10 +23,11 @@ from benchmarks.load import Tasks
 from benchmarks.rows import Absolute, Round, Row, Times
 from benchmarks.servers import Servers
 from ephemera import Catalogue, Store, connect
-from ephemera.patterns.locks import Locks
+from ephemera.patterns.locks import Locks, ReadWriteLocks
 
 CATALOGUE = Catalogue("bench-locks")
 LOCKS = Locks(CATALOGUE, "bench:lock:{name}", lease=timedelta(seconds=30), purpose="Measured here")
+SHELF = ReadWriteLocks(CATALOGUE, "bench:shelf:{name}", lease=timedelta(seconds=30), purpose="Measured here")
 _TASKS = 50
 _HELD = (0.005, 0.105)
 """Seconds that a lock is held before it is handed over: a poller's phase must not matter."""
@@ -115,6 +118,22 @@ async def redis_py_hand_over(servers: Servers) -> AsyncIterator[Round]:
         yield HandOver(*map(_redis_py, (one, other)))
 
 
+@asynccontextmanager
+async def our_readers(servers: Servers) -> AsyncIterator[Round]:
+    """Our read-write locks, on one store."""
+    async with connect(servers.valkey.url, CATALOGUE) as store:
+        shelf = store[SHELF]
+        yield Tasks(_TASKS, taking(lambda _: shelf.read(name="shared")))
+
+
+@asynccontextmanager
+async def redis_py_kit_readers(servers: Servers) -> AsyncIterator[Round]:
+    """redis-py-kit's read locks, on one client of redis-py."""
+    async with peers.redis_py_untimed(servers.valkey) as client:
+        lock = import_module("redis_kit").AsyncLock(client)
+        yield Tasks(_TASKS, taking(lambda _: lock.read("shared", timeout=30)))
+
+
 ROWS = (
     Row(
         "locks: 50 tasks, take and release",
@@ -130,5 +149,12 @@ ROWS = (
         (Absolute(2, "ms", at_most=True),),
         unit="ms",
         higher_is_better=False,
+    ),
+    Row(
+        "locks: 50 tasks, read and release one read-write lock",
+        our_readers,
+        {"redis-py-kit": redis_py_kit_readers},
+        (Times(3, "redis-py-kit"),),
+        unit="locks/s",
     ),
 )

@@ -60,7 +60,12 @@ async def redis_py_cluster(cluster: embedded.Cluster) -> AsyncIterator[Any]:
     """redis-py's asyncio cluster client, with connections for every task on every node."""
     redis = import_module("redis.asyncio.cluster")
     nodes = [redis.ClusterNode("127.0.0.1", node.port) for node in cluster.nodes]
-    options = {"protocol": 3, "max_connections": _ENOUGH, "socket_timeout": None}
+    options = {
+        "password": cluster.nodes[0].password,
+        "protocol": 3,
+        "max_connections": _ENOUGH,
+        "socket_timeout": None,
+    }
     async with redis.RedisCluster(startup_nodes=nodes, **options) as client:
         yield client
 
@@ -68,7 +73,7 @@ async def redis_py_cluster(cluster: embedded.Cluster) -> AsyncIterator[Any]:
 @asynccontextmanager
 async def coredis(server: embedded.Valkey) -> AsyncIterator[Any]:
     """The client of coredis with its defaults."""
-    async with import_module("coredis").Redis("127.0.0.1", server.port) as client:
+    async with import_module("coredis").Redis("127.0.0.1", server.port, password=server.password) as client:
         yield client
 
 
@@ -77,7 +82,7 @@ async def coredis_cluster(cluster: embedded.Cluster) -> AsyncIterator[Any]:
     """The cluster client of coredis with its defaults."""
     module = import_module("coredis")
     nodes = [module.connection.TCPLocation("127.0.0.1", node.port) for node in cluster.nodes]
-    async with module.RedisCluster(startup_nodes=nodes) as client:
+    async with module.RedisCluster(startup_nodes=nodes, password=cluster.nodes[0].password) as client:
         yield client
 
 
@@ -86,7 +91,8 @@ async def glide(server: embedded.Valkey) -> AsyncIterator[Any]:
     """valkey-glide's asyncio client."""
     module = import_module("glide")
     where = [module.NodeAddress("127.0.0.1", server.port)]
-    settings = module.GlideClientConfiguration(where, request_timeout=_NO_HURRY)
+    credentials = module.ServerCredentials(server.password)
+    settings = module.GlideClientConfiguration(where, credentials=credentials, request_timeout=_NO_HURRY)
     client = await module.GlideClient.create(settings)
     try:
         yield client
@@ -99,7 +105,10 @@ async def glide_cluster(cluster: embedded.Cluster) -> AsyncIterator[Any]:
     """valkey-glide's asyncio cluster client."""
     module = import_module("glide")
     where = [module.NodeAddress("127.0.0.1", node.port) for node in cluster.nodes]
-    settings = module.GlideClusterClientConfiguration(where, request_timeout=_NO_HURRY)
+    credentials = module.ServerCredentials(cluster.nodes[0].password)
+    settings = module.GlideClusterClientConfiguration(
+        where, credentials=credentials, request_timeout=_NO_HURRY
+    )
     client = await module.GlideClusterClient.create(settings)
     try:
         yield client
@@ -114,7 +123,10 @@ class RedisBenchmark:
         program = shutil.which("redis-benchmark") or shutil.which("valkey-benchmark")
         if program is None:
             raise FileNotFoundError("redis-benchmark is not installed (Debian: apt install redis-tools)")
-        self._words = [program, "-h", "127.0.0.1", "-p", str(server.port), "-P", "16", "-c", "50", "--csv"]
+        # It takes a password on its command line alone, so it is a user who may send only this command.
+        server.ask("ACL", "SETUSER", "benchmark", "reset", "on", ">benchmark", "~*", f"+{command[0]}")
+        where = ("-h", "127.0.0.1", "-p", str(server.port), "--user", "benchmark", "-a", "benchmark")
+        self._words = [program, *where, "-P", "16", "-c", "50", "--csv"]
         self._command = command
         self._pace = 0.0
 

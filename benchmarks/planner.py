@@ -25,6 +25,7 @@ from benchmarks.rows import Round, Row, Times
 from benchmarks.servers import Servers
 from ephemera import Catalogue, Store, connect
 from ephemera.patterns.planner import ChannelState, Plan, Planner, Task, TickLimits, UserState
+from ephemera.sql import upgrade
 
 CHANNELS, USERS, SUBSCRIPTIONS = 10_000, 100_000, 50
 SEQ, SEEN = 1000, 999
@@ -74,7 +75,7 @@ async def _fill_sql(url: str) -> Any:
     """Five million subscriptions: no log of them, and their indexes when they are there, all at once."""
     engine = create_async_engine(url.replace("postgresql://", "postgresql+psycopg://"))
     async with engine.begin() as sql:
-        await sql.run_sync(METADATA.create_all)
+        await sql.run_sync(upgrade, FEED)
         found = await sql.execute(
             sa.text("SELECT indexname, indexdef FROM pg_indexes WHERE tablename = 'subscriptions'")
         )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from benchmarks import (
     cache,
     cache_races,
+    django,
+    drop_ins,
     events,
     http_cache,
     identity,
@@ -12,12 +14,14 @@ from benchmarks import (
     jobs,
     keyspace,
     league,
+    limits_storages,
     locks,
     operations,
     planner,
     progress,
     rate_limits,
     sessions,
+    synchronous,
     web,
     wire,
     write_behind,
@@ -26,6 +30,7 @@ from benchmarks.rows import Row
 
 ROWS: tuple[Row, ...] = (
     *wire.ROWS,
+    *synchronous.ROWS,
     *keyspace.ROWS,
     *operations.ROWS,
     *cache.ROWS,
@@ -42,6 +47,9 @@ ROWS: tuple[Row, ...] = (
     *planner.ROWS,
     *identity.ROWS,
     *league.ROWS,
+    *drop_ins.ROWS,
+    *django.ROWS,
+    *limits_storages.ROWS,
     *imports.ROWS,
 )
 

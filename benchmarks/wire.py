@@ -5,19 +5,17 @@ Every contender's reply is compared with what was stored before it is measured.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib import import_module
 from itertools import cycle, islice
 from typing import Any
 
 from benchmarks import peers
-from benchmarks.load import Tasks, Threads
+from benchmarks.load import Tasks
 from benchmarks.peers import ClientOf
 from benchmarks.rows import Opener, Round, Row, Times
 from benchmarks.servers import Servers
-from ephemera import embedded, sync
+from ephemera import embedded
 from ephemera.wire import open_client
 
 KEY = "bench:wire"
@@ -64,33 +62,6 @@ def peer(client_of: ClientOf[embedded.Valkey], tasks: int) -> Opener:
 async def redis_benchmark(servers: Servers) -> AsyncIterator[Round]:
     """What C reaches with 50 connections and 16 commands in each write."""
     yield peers.RedisBenchmark(_stocked(servers), "GET", KEY)
-
-
-@asynccontextmanager
-async def our_threads(servers: Servers) -> AsyncIterator[Round]:
-    """Eight threads that share one of our stores."""
-    with sync.connect(_stocked(servers).url) as store:
-        _check(await asyncio.to_thread(store.call, "GET", KEY))
-
-        def work(count: int) -> None:
-            for _ in range(count):
-                store.call("GET", KEY)
-
-        yield Threads(8, work)
-
-
-@asynccontextmanager
-async def redis_py_threads(servers: Servers) -> AsyncIterator[Round]:
-    """Eight threads that share redis-py's pool."""
-    redis = import_module("redis")
-    with redis.Redis.from_url(_stocked(servers).url, protocol=3, socket_timeout=None) as client:
-        _check(client.get(KEY))
-
-        def work(count: int) -> None:
-            for _ in range(count):
-                client.get(KEY)
-
-        yield Threads(8, work)
 
 
 @asynccontextmanager
@@ -149,7 +120,6 @@ ROWS = (
     Row("wire: 500 tasks", ours(500), _peers(500), (Times(12, "redis-py"), Times(6))),
     Row("wire: one task at a time", ours(1), _peers(1), (Times(1.2),)),
     Row("wire: 500 tasks, share of C", ours(500), {"redis-benchmark": redis_benchmark}, (Times(0.4),)),
-    Row("wire: 8 threads, blocking", our_threads, {"redis-py": redis_py_threads}, (Times(2, "redis-py"),)),
     Row(
         "wire: 3+3 cluster, 50 tasks",
         our_cluster,

@@ -3,7 +3,8 @@
 The peer of counting is what it replaces: `UPDATE ... SET n = n + 1`, each in its own transaction, by as many
 tasks, on open psycopg 3 connections: one per task, and 50 that 500 tasks share. The peer of a flush is
 psycopg's COPY of the same rows, as tuples in memory, into the same table: it does not have to read them from
-Redis, nor to record that it wrote them.
+Redis, nor to record that it wrote them. The longest PING is that of another process, which asks once a
+millisecond while a million counters are sealed, read, written and removed.
 
 Servers "as deployed" are PostgreSQL with its defaults, whose commits are on disk before they are
 acknowledged, and a queue configured by `server-config`, whose log reaches the disk within a second. In the
@@ -14,7 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
 import time
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
@@ -27,8 +30,9 @@ import psycopg
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import create_async_engine
 
+from benchmarks.bystander import undisturbed
 from benchmarks.load import Tasks
-from benchmarks.rows import Opener, Round, Row, Times
+from benchmarks.rows import Absolute, Opener, Round, Row, Times
 from benchmarks.servers import Servers
 from ephemera import Catalogue, connect, embedded
 from ephemera.operations.configuration import server_settings
@@ -46,6 +50,8 @@ _CROWD = 500  # tasks: requests that count at the same moment on a busy service
 _CONNECTIONS = 50
 _PAGES = 1000
 _RECORDS = 100_000
+_COUNTERS = 1_000_000
+_ADDED = 10_000  # counters that are added in one tick while a flush is prepared
 _APPENDED = 1000  # records that one call appends while a flush is prepared
 
 
@@ -67,6 +73,14 @@ VIEWS = DeferredCounters(
     purpose="Measured here",
     flush_every=timedelta(seconds=1),
 )
+HITS = DeferredCounters(
+    CATALOGUE,
+    "bench:hits",
+    key=["page"],
+    measures=["hits"],
+    purpose="Measured here",
+    flush_every=timedelta(hours=1),
+)
 EVENTS = DeferredRecords(
     CATALOGUE, "bench:events", Event, purpose="Measured here", flush_every=timedelta(hours=1)
 )
@@ -77,6 +91,12 @@ PAGES = sa.Table(
     METADATA,
     sa.Column("page", sa.Text, primary_key=True),
     sa.Column("views", sa.BigInteger, nullable=False),
+)
+HIT_PAGES = sa.Table(
+    "bench_hits",
+    METADATA,
+    sa.Column("page", sa.Text, primary_key=True),
+    sa.Column("hits", sa.BigInteger, nullable=False),
 )
 _EVENT_COLUMNS = (("number", sa.BigInteger), ("user_id", sa.Text), ("page", sa.Text), ("text", sa.Text))
 LOGGED = sa.Table("bench_log", METADATA, *(sa.Column(*column) for column in _EVENT_COLUMNS))
@@ -93,7 +113,7 @@ async def _engine(database: embedded.Postgres) -> AsyncIterator[Any]:
     await create_tables(engine)
     async with engine.begin() as connection:
         await connection.run_sync(METADATA.create_all)
-        await connection.execute(sa.text("TRUNCATE bench_log, bench_keyed"))
+        await connection.execute(sa.text("TRUNCATE bench_log, bench_keyed, bench_hits"))
         await connection.execute(
             sa.text(
                 f"INSERT INTO bench_pages SELECT 'page-' || n, 0 FROM generate_series(0, {_PAGES - 1}) n "
@@ -128,6 +148,7 @@ def our_counting(tasks: int, *, deployed: bool = False) -> Opener:
     async def opened(servers: Servers) -> AsyncIterator[Round]:
         with embedded.valkey(unix=True, config=_QUEUE if deployed else {}) as valkey:
             database = _database(servers, deployed=deployed)
+            delay = timedelta(seconds=2 if deployed else 0)  # without a disk there is nothing to wait for
             async with _engine(database) as engine, connect(valkey.url, CATALOGUE) as store:
                 add = store[VIEWS].add
 
@@ -135,7 +156,7 @@ def our_counting(tasks: int, *, deployed: bool = False) -> Opener:
                     for page in islice(_pages(), times):
                         await add(page=page, views=1)
 
-                async with Flusher(store[VIEWS], CounterTable(engine, PAGES, VIEWS)):
+                async with Flusher(store[VIEWS], CounterTable(engine, PAGES, VIEWS), write_delay=delay):
                     yield Tasks(tasks, work)
 
     return opened
@@ -200,7 +221,8 @@ def _our_flush(table: sa.Table, unique: tuple[str, ...]) -> Any:
     @asynccontextmanager
     async def opened(servers: Servers) -> AsyncIterator[Round]:
         async with _engine(servers.postgres) as engine, connect(servers.valkey.url, CATALOGUE) as store:
-            flusher = Flusher(store[EVENTS], RecordTable(engine, table, unique=unique))
+            sink = RecordTable(engine, table, unique=unique)
+            flusher = Flusher(store[EVENTS], sink, write_delay=timedelta(0))
 
             async def prepare(turn: int) -> None:
                 events = _events(turn)
@@ -243,6 +265,32 @@ def _bare_copy(table: sa.Table) -> Any:
             yield Flushing(prepare, write, clear)
 
     return opened
+
+
+@asynccontextmanager
+async def longest_ping(servers: Servers) -> AsyncIterator[Round]:
+    """The longest PING of another client while a million counters are flushed; milliseconds."""
+    with embedded.valkey() as valkey:
+        undisturbed(valkey.pid)  # so that the figure is the server's, and not the scheduler's
+        url = valkey.url + "?timeout=30"
+        async with _engine(servers.postgres) as engine, connect(url, CATALOGUE) as store:
+            add = store[HITS].add
+            flusher = Flusher(store[HITS], CounterTable(engine, HIT_PAGES, HITS), write_delay=timedelta(0))
+
+            async def flushed(seconds: float) -> float:
+                for first in range(0, _COUNTERS, _ADDED):
+                    await asyncio.gather(*(add(page=f"page-{first + n}", hits=1) for n in range(_ADDED)))
+                pinging = await asyncio.create_subprocess_exec(
+                    sys.executable, "-m", "benchmarks.bystander", valkey.url, stdin=PIPE, stdout=PIPE
+                )
+                done = await flusher.flush()
+                assert done.rows == _COUNTERS, done
+                printed, _ = await pinging.communicate(b"")  # the end of its input
+                async with engine.begin() as connection:
+                    await connection.execute(sa.text("TRUNCATE bench_hits"))
+                return float(printed)
+
+            yield flushed
 
 
 ROWS = (
@@ -289,5 +337,13 @@ ROWS = (
         (Times(1 / 3, "bare COPY"),),
         unit="ms",
         higher_is_better=False,
+    ),
+    Row(
+        "write_behind: longest PING during a flush of 1,000,000 counters",
+        longest_ping,
+        targets=(Absolute(50, "ms", at_most=True),),
+        unit="ms",
+        higher_is_better=False,
+        patience=300,
     ),
 )

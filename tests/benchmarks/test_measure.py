@@ -57,17 +57,17 @@ async def test_a_row_may_have_more_and_shorter_turns() -> None:
         yield measured_round
 
     row = Row("row", opened, turns=4, turn=0.25)
-    heard = 0
+    reported = 0
 
     def tell(doing: str, turns_done: int) -> None:
-        nonlocal heard
-        heard += turns_done
+        nonlocal reported
+        reported += turns_done
 
     plan = Plan(rounds=2, seconds=0.4)
     outcome = await measure(row, plan, tell)
     assert asked == [pytest.approx(0.2), *[pytest.approx(0.1)] * 8]
     assert len(outcome.figures[OURS]) == 8
-    assert heard == plan.for_row(row).turns == 9
+    assert reported == plan.for_row(row).turns == 9
 
 
 async def test_the_warm_up_is_not_counted() -> None:
@@ -91,16 +91,16 @@ async def test_missing_and_failing_peers_are_reported_with_the_reason() -> None:
 
 async def test_progress_adds_up_also_when_peers_are_missing() -> None:
     """The bar ends full, whatever became of the contenders."""
-    heard = 0
+    reported = 0
 
     def tell(doing: str, turns_done: int) -> None:
-        nonlocal heard
-        heard += turns_done
+        nonlocal reported
+        reported += turns_done
 
     peers = {"absent": not_installed, "broken": contender("broken", [], fails_at=2)}
     plan = Plan(rounds=3, seconds=0.01)
     await measure(Row("row", contender("o", []), peers), plan, tell)
-    assert heard == 3 * plan.turns
+    assert reported == 3 * plan.turns
 
 
 async def test_tasks_do_what_they_are_counted_for() -> None:

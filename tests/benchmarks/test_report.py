@@ -76,9 +76,9 @@ def test_the_plot_shows_every_row(tmp_path: Path) -> None:
 def test_rows_are_chosen_by_a_part_of_their_name() -> None:
     """Any of the given texts is enough, in either case; no text means all."""
     assert chosen([]) == list(ROWS)
-    assert [row.name for row in chosen(["500 TASKS, share", "8 threads"])] == [
+    assert [row.name for row in chosen(["500 TASKS, share", "8 threads, call"])] == [
         "wire: 500 tasks, share of C",
-        "wire: 8 threads, blocking",
+        "sync: 8 threads, call",
     ]
 
 

@@ -27,8 +27,8 @@ def _children() -> set[int]:
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="cores are chosen on Linux alone")
-async def test_an_application_shares_its_core_with_nobody() -> None:
-    """And this process, which moved away for it, may run anywhere again after it."""
+async def test_an_application_has_a_core_to_itself() -> None:
+    """This process, which left that core, may use every core again afterwards."""
     before = _cores(0)
     if len(before) < 2:
         pytest.skip("there is one core, which all share")
