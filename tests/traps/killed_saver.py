@@ -17,7 +17,7 @@ from tests.patterns.job_fixtures import CATALOGUE, JOBS, PROGRESS, Stepped
 async def main(way: str, url: str, job_id: str) -> None:
     """Save as fast as possible; print a line after the first ten."""
     async with connect(url, CATALOGUE) as store:
-        checkpoint = Checkpoints(JOBS.checkpoints, PROGRESS, store).open(job_id, 1, "killed")
+        checkpoint = Checkpoints(JOBS.checkpoints, PROGRESS, store, "jobs:finished").open(job_id, 1, "killed")
         for number in count():
             if way == "ours":
                 await checkpoint.save({f"step:{number}": b"1"}, event=Stepped(number))

@@ -18,12 +18,11 @@ from ephemera import embedded
 from ephemera.embedded import Postgres, Valkey
 from ephemera.errors import JobLost
 from ephemera.patterns.jobs import BoundJobs, Run
-from ephemera.patterns.jobs._celery import VISIBILITY
+from ephemera.patterns.jobs._celery_worker import VISIBILITY
 from ephemera.patterns.jobs._reaper import send_missing_messages
-from ephemera.patterns.jobs._run_context import resume_run
 from ephemera.wire import Subscription
 from tests.patterns.job_fixtures import JOBS, PROGRESS, Stepped, effects, generate
-from tests.patterns.job_store import attempt_by, opened
+from tests.patterns.job_store import attempt_by, opened, resumed
 from tests.patterns.job_worker import Worker
 from tests.patterns.wait_for_jobs import ended, stepped, until
 
@@ -46,8 +45,13 @@ def sql(postgres: Postgres, key: str) -> str:
 @pytest.fixture
 async def jobs(own: Valkey, sql: str) -> AsyncIterator[BoundJobs]:
     """Jobs on that server and database."""
-    async with opened(own.url, sql) as bound:
+    async with opened(own.url, sql, delivery="celery") as bound:
         yield bound
+
+
+def worker_of(own: Valkey, sql: str, processes: int = 1) -> Worker:
+    """Our worker, with Celery delivery."""
+    return Worker(own.url, sql, delivery="celery", processes=processes)
 
 
 @contextmanager
@@ -101,7 +105,7 @@ async def test_s16_a_healthy_long_job_is_delivered_once(jobs: BoundJobs, own: Va
 
         await until(twice)
 
-    with Worker(own.url, sql, processes=2), Worker(own.url, sql):
+    with worker_of(own, sql, processes=2), worker_of(own, sql):
         job_id = await jobs.enqueue(generate, 1, VISIBILITY + 4.0)
         seen: list[int] = []
 
@@ -128,10 +132,10 @@ async def test_s16_a_killed_workers_job_continues_within_seconds(
 
         await until(runs)
         os.killpg(first.pid, signal.SIGKILL)
-    with Worker(own.url, sql) as worker, stock_worker(own.url, visibility=3600):
+    with worker_of(own, sql) as worker, stock_worker(own.url, visibility=3600):
         job_id = await jobs.enqueue(generate, 10, 0.2)
         await stepped(jobs, job_id, 3)
-        with Worker(own.url, sql):
+        with worker_of(own, sql):
             worker.kill()
             row = await ended(jobs, job_id)
         assert (row.state, row.fence) == ("done", 2)
@@ -163,7 +167,7 @@ async def two_runs(jobs: BoundJobs) -> tuple[Run, Run]:
     for worker, lease in (("old", timedelta(seconds=-1)), ("new", timedelta(seconds=60))):
         row = await jobs._backend.rows.claim(job_id, worker, lease)
         assert row is not None
-        runs.append(await resume_run(jobs._backend, row))
+        runs.append(await resumed(jobs, row))
     return runs[0], runs[1]
 
 
@@ -242,7 +246,7 @@ async def test_s19_a_job_whose_checkpoint_expired_continues_from_sql(jobs: Bound
     job_id = await jobs.enqueue(generate, 8)
     row = await jobs._backend.rows.claim(job_id, "killed", timedelta(seconds=-1))
     assert row is not None
-    run = await resume_run(jobs._backend, row)
+    run = await resumed(jobs, row)
     for number in range(7):
         await run.step(f"slide:{number}", dict, number=number, by="the first")
     await call("PEXPIRE", JOBS.checkpoints.key(job_id=job_id), 1)

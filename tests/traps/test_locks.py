@@ -76,7 +76,7 @@ async def test_c4_a_slow_ingest_outlives_a_naive_lease(store: Store, key: str) -
 
 
 async def test_c4_a_holder_that_loses_the_lock_is_cancelled(store: Store, key: str) -> None:
-    """A naive holder goes on beside its successor; ours is cancelled in the middle of its work."""
+    """A naive holder keeps working beside its successor; ours is cancelled in the middle of its work."""
     naive, ours = Ingest(), Ingest()
     first = asyncio.create_task(_naively(store, f"naive:{key}", naive, asyncio.sleep(0.5)))
     while not naive.inside:
@@ -140,7 +140,7 @@ async def test_f3_a_lock_whose_holder_died_is_free_again(server: Valkey, store: 
 
     async with connect(server.url, CATALOGUE) as dying:
         # Acquired and neither renewed nor released, as by a worker that dies once it has the lock.
-        got = await dying[BRIEF]._try_acquire(BRIEF.keys({"name": key}))
+        got = await dying[BRIEF]._try_acquire(BRIEF._keys({"name": key}))
         dying[BRIEF]._renewer.held.clear()
         async with store[BRIEF].hold(name=key, timeout=5) as held:
             assert isinstance(got, HeldLock)
@@ -154,7 +154,7 @@ async def test_f3_only_the_holder_can_release_it(store: Store, key: str) -> None
     assert await store.call("DEL", f"naive:{key}") == 1
 
     async with store[LOCKS].hold(name=key):
-        assert not await store[LOCKS]._leases.release(LOCKS.keys({"name": key}), "another token")
+        assert not await store[LOCKS]._leases.release(LOCKS._keys({"name": key}), "another token")
         assert await store[LOCKS].holder(name=key) is not None
 
 
@@ -184,6 +184,6 @@ async def test_l3_a_slow_holder_does_not_delete_the_next_holders_lock(store: Sto
 
 
 async def _acquire(store: Store, name: str, acquired: asyncio.Future[HeldLock]) -> None:
-    got = await store[BRIEF]._try_acquire(BRIEF.keys({"name": name}))
+    got = await store[BRIEF]._try_acquire(BRIEF._keys({"name": name}))
     assert isinstance(got, HeldLock)
     acquired.set_result(got)

@@ -256,7 +256,7 @@ async def test_f7_redis_dying_in_mid_tick_loses_no_candidate(postgres: Postgres,
             assert killed.is_set()
             assert (tick.mode, sorted(here.users())) == ("sql", everybody)  # each of them once
             await here.work()
-            await here.publish("art", 3)  # while it is away
+            await here.publish("art", 3)  # during the outage
 
             await asyncio.to_thread(victim.restart)
             await answered(lambda: here.store.call("PING"))

@@ -172,7 +172,7 @@ async def test_i6_windows_follow_the_servers_clock(server: Valkey, store: Store)
         async with connect(server.url, CATALOGUE) as other:
             other[LIMITS]._clock.offset += wrong * 86_400_000  # days
             decision = await other[LIMITS].check(claim)
-            assert decision.keys == claim.keys
+            assert decision._keys == (claim.key,)
     assert (await limiter.peek(claim)).remaining == 0
     day = datetime.fromtimestamp(await _milliseconds(store) // 1000, UTC).replace(hour=0, minute=0, second=0)
     assert claim.key.endswith(f":{int(day.timestamp())}")
@@ -185,7 +185,7 @@ async def test_i6_the_zone_of_a_process_is_not_in_its_keys(server: Valkey, store
         "from ephemera.keyspace import connect\n"
         "async def main():\n"
         "    async with connect(sys.argv[1], limits.CATALOGUE) as store:\n"
-        "        print((await store[limits.LIMITS].check(limits.READ.on(sys.argv[2]))).keys[0])\n"
+        "        print((await store[limits.LIMITS].check(limits.READ.on(sys.argv[2]))).claims[0].key)\n"
         "asyncio.run(main())"
     )
 

@@ -105,7 +105,7 @@ async def test_s6_counting_in_the_entry_fails(
     for prompt in (PROMPT, PROMPT, SIMILAR):
         assert (await outlines.get_or_ask(prompt, where, model)).value == answer.value
     assert await outlines.hits(answer.id) == Hits(exact=2, semantic=1, tokens_saved=300)
-    entry, _, hits = OUTLINES.keys(answer.id)
+    entry, _, hits = OUTLINES._keys(answer.id)
     assert (await store.call("TYPE", entry), await store.call("TYPE", hits)) == (b"string", b"hash")
 
 
@@ -129,7 +129,7 @@ async def test_s7_a_vector_does_not_outlive_its_entry(
     """However an entry ends, its vector matches nothing from then on, and a search or a sweep removes it."""
     model, where = Model(), scope(documents={f"document that is {how}"})
     answer = await outlines.get_or_ask(PROMPT, where, model)
-    key = OUTLINES.entry_key(answer.id)
+    key = OUTLINES._entry_key(answer.id)
     if how == "expired":
         await store.call("PEXPIREAT", key, 1)
     elif how == "evicted":
@@ -158,7 +158,7 @@ async def test_s7_an_orphan_that_no_search_finds_is_swept(
 
     answer = await outlines.get_or_ask(PROMPT, scope(), model)
     await outlines.get_or_ask("Something else entirely", scope(), model)
-    await store.call("UNLINK", OUTLINES.entry_key(answer.id))
+    await store.call("UNLINK", OUTLINES._entry_key(answer.id))
     assert await outlines.sweep() == (2, 1)
 
 
@@ -167,7 +167,7 @@ async def test_s7_a_vector_that_is_being_filled_is_no_orphan(
 ) -> None:
     """Before the entry of a vector is written, neither a search nor a sweep removes the vector."""
     answer = await outlines.get_or_ask(PROMPT, where := scope(), Model())
-    entry, load, _ = OUTLINES.keys(answer.id)
+    entry, load, _ = OUTLINES._keys(answer.id)
     stored = await store.call("GET", entry)
     await store.call("UNLINK", entry)
     await store.call("SET", load, "the token of a process that asks", "PX", 60_000)

@@ -24,6 +24,7 @@ from tests.patterns.write_behind_fixtures import (
     CATALOGUE,
     CLICKED,
     CLICKS,
+    NO_DELAY,
     SHARES,
     VIEWS,
     VOTED,
@@ -100,10 +101,10 @@ async def test_s11_costs_below_a_cent_are_counted(
             *(_settled(usage, key, cost) for _ in range(25)),
         )
         if place == 500:
-            await _flush_all(usage.flusher(claim_timeout=SOON), usage.counters)
+            await _flush_all(usage.flusher(claim_timeout=SOON, **NO_DELAY), usage.counters)
     used = (await usage.totals(key)).used
     assert (used["tokens"], money(used["cost_micros"])) == (1000, Decimal("0.42"))
-    await _flush_all(usage.flusher(claim_timeout=SOON), usage.counters)
+    await _flush_all(usage.flusher(claim_timeout=SOON, **NO_DELAY), usage.counters)
     ((*_, tokens, cost_micros),) = await rows(engine, usage_fixtures.RECORDS)
     assert (tokens, money(cost_micros)) == (1000, Decimal("0.42"))
 
@@ -152,8 +153,8 @@ async def test_s12_a_flush_by_read_and_reset_doubles_and_loses(
         raise Crash
 
     with pytest.raises(Crash):
-        await Flusher(source, sink, on_applied=crash, claim_timeout=SOON).flush()
-    await _flush_all(Flusher(source, sink, claim_timeout=SOON), source)
+        await Flusher(source, sink, on_applied=crash, claim_timeout=SOON, **NO_DELAY).flush()
+    await _flush_all(Flusher(source, sink, claim_timeout=SOON, **NO_DELAY), source)
     assert await rows(engine, CLICKED) == [("p1", "mon", 11, 0)]
 
 
@@ -170,8 +171,8 @@ async def test_s13_getset_and_update_loses_views(store: Store, engine: AsyncEngi
     dying: Any = CounterTable(engine, SHARES, VIEWS, insert=False)
     dying.apply = _die
     with pytest.raises(Crash):
-        await Flusher(store[VIEWS], dying, claim_timeout=SOON).flush()
-    async with Flusher(store[VIEWS], sink, claim_timeout=SOON):  # as it runs in a service
+        await Flusher(store[VIEWS], dying, claim_timeout=SOON, **NO_DELAY).flush()
+    async with Flusher(store[VIEWS], sink, claim_timeout=SOON, **NO_DELAY):  # as it runs in a service
         await until(lambda: _are(engine, 7))
 
 
@@ -242,7 +243,8 @@ async def test_s21_scan_and_delete_by_pattern_does_not_work_on_a_cluster(
             await store.call("DEL", *there)
 
         await _flush_all(
-            Flusher(store[CLICKS], CounterTable(engine, CLICKED, CLICKS), claim_timeout=SOON), store[CLICKS]
+            Flusher(store[CLICKS], CounterTable(engine, CLICKED, CLICKS), claim_timeout=SOON, **NO_DELAY),
+            store[CLICKS],
         )
         assert len(await rows(engine, CLICKED)) == 40
 
@@ -265,9 +267,11 @@ async def test_l6_votes_popped_from_a_list_are_lost(store: Store, engine: AsyncE
     dying: Any = RecordTable(engine, VOTED, unique=["user_id", "match_id"])
     dying.apply = _die
     with pytest.raises(Crash):
-        await Flusher(votes, dying, claim_timeout=SOON).flush()
+        await Flusher(votes, dying, claim_timeout=SOON, **NO_DELAY).flush()
     assert await votes.backlog() == 3
-    async with Flusher(votes, sink, on_applied=bump, claim_timeout=SOON):  # as it runs in a service
+    async with Flusher(
+        votes, sink, on_applied=bump, claim_timeout=SOON, **NO_DELAY
+    ):  # as it runs in a service
         await until(lambda: _none_waits(votes))
     assert bumped == ["m1"]
     assert await rows(engine, VOTED) == [("u1", "m1", "home"), ("u2", "m1", "draw")]

@@ -1,0 +1,151 @@
+"""DUR7: a row is given up only when nothing of its attempt runs any more, and late results are kept."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from datetime import timedelta
+
+import pytest
+
+from ephemera import Catalogue, connect
+from ephemera.embedded import Postgres, Valkey
+from ephemera.patterns.jobs import BoundJobs, Jobs, Run, sql_engine
+from ephemera.patterns.jobs._threads import JobThreads
+from ephemera.patterns.jobs._worker import attempt_runner
+from tests.patterns.job_store import attempt_by
+from tests.patterns.wait_for_jobs import until
+
+CATALOGUE = Catalogue("dur7")
+JOBS = Jobs(CATALOGUE, "dur7:{job_id}", queues=("work",), name="dur7_jobs", lease=timedelta(seconds=30))
+GATE = threading.Event()
+STARTED = threading.Event()
+
+
+def slow() -> str:
+    """A plain function that ends when the test says so."""
+    STARTED.set()
+    assert GATE.wait(60)
+    return "kept"
+
+
+async def broken() -> None:
+    """A step that fails when its sibling runs."""
+    while not STARTED.is_set():
+        await asyncio.sleep(0.01)
+    raise ValueError("no")
+
+
+@JOBS.job(queue="work")
+async def siblings(run: Run) -> str:
+    """A slow step beside one that fails."""
+    if run.attempt == 1:
+        await asyncio.gather(run.step("slow", slow), run.step("broken", broken))
+    return await run.step("slow", slow)
+
+
+@JOBS.job(queue="work")
+async def group(run: Run) -> str:
+    """The same, where the failure cancels the sibling."""
+    if run.attempt == 1:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(run.step("slow", slow))
+            tasks.create_task(run.step("broken", broken))
+    return await run.step("slow", slow)
+
+
+@JOBS.job(queue="work", time_limit=timedelta(seconds=0.3))
+async def limited(run: Run) -> str:
+    """A step that takes longer than the job may."""
+    return await run.step("slow", slow)
+
+
+@JOBS.job(queue="work", time_limit=timedelta(seconds=0.3))
+async def threaded(run: Run) -> str:
+    """A step that itself begins a thread, and is cancelled."""
+
+    async def begin() -> str:
+        return await asyncio.to_thread(slow)
+
+    return await run.step("threaded", begin)
+
+
+@JOBS.job(queue="work", time_limit=timedelta(seconds=0.3))
+async def queued(run: Run) -> str:
+    """A plain function for which no thread is free."""
+    return await run.step("quick", str)
+
+
+@pytest.fixture
+async def jobs(server: Valkey, postgres: Postgres) -> AsyncIterator[BoundJobs]:
+    """Jobs that run in this process."""
+    GATE.clear()
+    STARTED.clear()
+    engine = sql_engine(postgres.database("test_dur7"))
+    async with connect(server.url, CATALOGUE, resources={JOBS: engine}) as store:
+        await store[JOBS].create_tables()
+        yield store[JOBS]
+    await engine.dispose()
+
+
+@pytest.mark.parametrize("kind", ["siblings", "group", "limited"])
+async def test_dur7_a_row_is_released_when_its_threads_have_ended(jobs: BoundJobs, kind: str) -> None:
+    """While a thread of a failed attempt runs, no worker can claim the job; its result is kept."""
+    job_id = await jobs.enqueue(JOBS.kinds[kind])
+    attempt = asyncio.create_task(attempt_by(jobs).run(job_id))
+    await until(lambda: _failed(jobs, job_id, kind))
+    assert not attempt.done()
+    assert (await jobs.get(job_id)).state == "running"
+    assert await attempt_by(jobs, "other").run(job_id) == "refused"
+    GATE.set()
+    assert await attempt == "rescheduled"
+    assert await jobs._backend.queries.steps(job_id) == {"slow": b'"kept"'}
+
+
+async def _failed(jobs: BoundJobs, job_id: str, kind: str) -> bool:
+    """Whether the function has ended although its thread runs."""
+    if kind == "siblings":  # there the step itself still waits, so no error is noted
+        return STARTED.is_set()
+    return (await jobs.get(job_id)).error is not None
+
+
+async def test_dur7_a_thread_of_an_async_step_is_waited_for(jobs: BoundJobs) -> None:
+    """What a step runs by `asyncio.to_thread` ends before another worker can claim the job."""
+    asyncio.get_running_loop().set_default_executor(JobThreads(1))
+    job_id = await jobs.enqueue(threaded)
+    attempt = asyncio.create_task(attempt_by(jobs).run(job_id))
+    await until(lambda: _failed(jobs, job_id, "threaded"))
+    assert not attempt.done()
+    assert await attempt_by(jobs, "other").run(job_id) == "refused"
+    GATE.set()
+    assert await attempt == "rescheduled"
+
+
+async def test_dur7_a_function_that_waits_for_a_thread_is_cancelled_with_its_step(jobs: BoundJobs) -> None:
+    """It cannot begin later, so its attempt ends at its own time limit, whatever the others do."""
+    with JobThreads(1) as threads:
+        busy = threads.submit(slow)
+        job_id = await jobs.enqueue(queued)
+        assert await attempt_by(jobs, threads=threads).run(job_id) == "rescheduled"
+        assert not busy.done()
+        assert "did not end within 0.3 s, and was in the step 'quick'" in str((await jobs.get(job_id)).error)
+        GATE.set()
+    assert await jobs._backend.queries.steps(job_id) == {}
+
+
+async def test_dur7_steps_leave_the_loops_own_threads_free(jobs: BoundJobs) -> None:
+    """A host name is resolved while plain functions keep all threads of steps busy."""
+    async with AsyncExitStack() as opened:
+        runner = attempt_runner(jobs._backend, "worker", opened, is_stopping=lambda: False, threads=1)
+        attempt = asyncio.create_task(runner.run(await jobs.enqueue(siblings)))
+        await until(_started)
+        async with asyncio.timeout(30):
+            assert await asyncio.get_running_loop().getaddrinfo("localhost", 80)
+        GATE.set()
+        assert await attempt == "rescheduled"
+
+
+async def _started() -> bool:
+    return STARTED.is_set()

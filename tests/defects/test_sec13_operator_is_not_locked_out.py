@@ -1,0 +1,100 @@
+"""SEC13: wrong passwords from ten addresses locked out the operator who had the right one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+
+from ephemera.console import _access as access
+from ephemera.console import _known_browsers as browsers
+from ephemera.console._access import ConsoleAccess
+from ephemera.console._known_browsers import KnownBrowsers
+from ephemera.console._sign_in import SignInRoutes
+from ephemera.web import ClientAddress, Cookie
+
+PASSWORD = "the right password"
+PROXY = "192.0.2.1"
+
+
+@pytest.fixture
+async def proxy() -> AsyncIterator[httpx.AsyncClient]:
+    """A proxy that the console trusts, between it and everyone else."""
+    cookie = Cookie("console", same_site="strict", secure=False)
+    routes = SignInRoutes(ConsoleAccess("operator", PASSWORD), cookie, ClientAddress([PROXY])).routes
+    transport = httpx.ASGITransport(Starlette(routes=routes), client=(PROXY, 1))
+    async with httpx.AsyncClient(transport=transport, base_url="http://console") as client:
+        yield client
+
+
+async def attempt(proxy: httpx.AsyncClient, password: str, address: str) -> int:
+    """The status of an attempt to sign in."""
+    form = {"user": "operator", "password": password}
+    return (await proxy.post("/sign-in", data=form, headers={"x-forwarded-for": address})).status_code
+
+
+async def test_sec13_others_attempts_do_not_lock_the_operator_out(proxy: httpx.AsyncClient) -> None:
+    """However many wrong passwords others send, the right one from another address is accepted."""
+    for number in range(120):
+        assert await attempt(proxy, "wrong", f"10.0.0.{number % 12}") == 401
+    assert await attempt(proxy, PASSWORD, "10.0.0.1") == 429
+    for _ in range(20):  # only failures count
+        assert await attempt(proxy, PASSWORD, "203.0.113.7") == 303
+
+
+async def test_sec13_a_known_browser_is_not_locked_out_by_its_neighbours(proxy: httpx.AsyncClient) -> None:
+    """Behind one address, a browser that signed in before has its own attempts, also after a restart."""
+    assert await attempt(proxy, PASSWORD, "10.0.0.1") == 303
+    known = proxy.cookies["console-browser"]
+    proxy.cookies.clear()
+    for _ in range(30):
+        await attempt(proxy, "wrong", "10.0.0.1")
+    assert await attempt(proxy, PASSWORD, "10.0.0.1") == 429
+    proxy.cookies.set("console-browser", known)
+    assert await attempt(proxy, PASSWORD, "10.0.0.1") == 303
+    assert ConsoleAccess("operator", PASSWORD).browsers.subject(known)
+
+
+async def test_sec13_a_known_browser_may_not_guess(proxy: httpx.AsyncClient) -> None:
+    """Its cookie gives as many attempts as an address has, and opens nothing by itself."""
+    assert await attempt(proxy, PASSWORD, "10.0.0.1") == 303
+    known = proxy.cookies["console-browser"]
+    proxy.cookies.clear()
+    proxy.cookies.set("console-browser", known)
+    assert [await attempt(proxy, "wrong", f"10.0.0.{n}") for n in range(12)] == [401] * 10 + [429] * 2
+    assert await attempt(proxy, PASSWORD, "10.0.0.200") == 429
+
+
+@pytest.mark.parametrize("value", ["", "..", "a.b.c", "é.1.2", "\ud800"])
+def test_sec13_a_forged_browser_is_unknown(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So is one of another password, an altered one, and one that is too old."""
+    known = KnownBrowsers(PASSWORD)
+    assert known.subject(value) is None
+    ours = known.issue()
+    assert known.subject(ours) != known.subject(known.issue()) is not None
+    assert KnownBrowsers("another").subject(ours) is None
+    assert known.subject(ours[:-1] + ("0" if ours[-1] != "0" else "1")) is None
+    later = time.time() + browsers.MAX_AGE + 1
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert known.subject(ours) is None
+
+
+async def test_sec13_an_ipv6_network_counts_as_one_address(proxy: httpx.AsyncClient) -> None:
+    """A client with 2^64 addresses has ten attempts, and another network has its own."""
+    for number in range(10):
+        assert await attempt(proxy, "wrong", f"2001:db8::{number:x}") == 401
+    assert await attempt(proxy, PASSWORD, "2001:db8::ffff") == 429
+    assert await attempt(proxy, PASSWORD, "2001:db8:0:1::1") == 303
+
+
+def test_sec13_the_memory_for_failures_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Failures from very many addresses forget the oldest address, and never refuse a new one."""
+    monkeypatch.setattr(access, "_MAX_ADDRESSES", 100)
+    known = ConsoleAccess("operator", PASSWORD)
+    for number in range(1000):
+        known.sign_in("operator", "wrong", str(number))
+    assert len(known._failed) == 100
+    assert known.wait("another") == 0
