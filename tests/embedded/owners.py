@@ -14,6 +14,7 @@ from typing import Any, Self
 import psutil
 
 from ephemera.embedded import _processes as processes
+from tests.child_processes import is_alive
 
 SCRIPT = """
 import json, os, signal, sys, threading, time
@@ -42,7 +43,7 @@ def eventually(condition: Callable[[], bool]) -> bool:
 def alive(pid: int) -> bool:
     """Whether a process is running; a zombie is not."""
     try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+        return is_alive(psutil.Process(pid))
     except psutil.NoSuchProcess:
         return False
 

@@ -20,7 +20,8 @@ def info(node: Valkey) -> dict[str, str]:
 def test_it_is_complete_when_returned_and_gone_when_stopped() -> None:
     """Every node is healthy and covers all slots, every replica is in sync, and stop() ends them all."""
     with cluster() as running:
-        assert running.url == "redis+cluster://" + ",".join(f"127.0.0.1:{n.port}" for n in running.nodes)
+        hosts = ",".join(f"127.0.0.1:{node.port}" for node in running.nodes)
+        assert running.url == f"redis+cluster://:{running.nodes[0].password}@{hosts}"
         assert [node.role() for node in running.nodes] == ["master"] * 3 + ["replica"] * 3
         for node in running.nodes:
             state = info(node)

@@ -22,7 +22,8 @@ def running() -> Iterator[Sentinel]:
 def test_they_see_all_servers_when_returned(running: Sentinel) -> None:
     """The Sentinels know each other, the master and every replica at once."""
     hosts = ",".join(f"127.0.0.1:{node.port}" for node in running.sentinels)
-    assert running.url == f"redis+sentinel://{hosts}/mymaster"
+    password = running.sentinels[0].password
+    assert running.url == f"redis+sentinel://:{password}@{hosts}/mymaster?sentinel_password={password}"
     assert running.master.role() == "master"
     assert [node.role() for node in running.replicas] == ["replica"] * 2
     assert [node.role() for node in running.sentinels] == ["sentinel"] * 3

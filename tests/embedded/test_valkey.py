@@ -18,8 +18,8 @@ from tests.embedded.owners import alive, family
 def test_it_is_ready_when_returned() -> None:
     """The server that answers on the URL's port has the reported pid."""
     with valkey() as server:
-        assert server.url == f"redis://127.0.0.1:{server.port}"
-        assert send_command(("127.0.0.1", server.port), "PING") == "PONG"
+        assert server.url == f"redis://:{server.password}@127.0.0.1:{server.port}"
+        assert send_command(("127.0.0.1", server.port), "PING", password=server.password) == "PONG"
         assert f"process_id:{server.pid}\r\n" in str(server.ask("INFO", "server"))
         assert server.role() == "master"
 
@@ -65,7 +65,7 @@ def test_a_temporary_server_saves_nothing_and_config_is_applied() -> None:
         assert server.ask("CONFIG", "GET", "maxmemory-policy") == ["maxmemory-policy", "allkeys-lru"]
 
 
-def test_a_killed_server_comes_back_on_its_port_with_its_append_only_file() -> None:
+def test_a_killed_server_restarts_on_its_port_with_its_append_only_file() -> None:
     """kill() then restart() keeps the port and what `appendfsync always` acknowledged."""
     with valkey(config={"appendonly": "yes", "appendfsync": "always"}) as server:
         port, killed = server.port, server.pid

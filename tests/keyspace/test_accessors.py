@@ -59,7 +59,7 @@ async def test_a_hash_is_replaced_as_a_whole(store: Store, key: str) -> None:
 
 
 async def test_an_update_never_revives_a_hash(store: Store, key: str) -> None:
-    """Updating a hash that is gone, or of another shape, does nothing and returns False."""
+    """Updating a hash that is gone, or of another layout, does nothing and returns False."""
     assert not await store[HASH].update({"visits": 1}, id=key)
     assert not await store[HASH].exists(id=key)
     await store.call("HSET", HASH.key(id=key), "user", "x", "_v", "older1")
@@ -268,11 +268,11 @@ class Job(msgspec.Struct):
 
 class JobWithRetries(msgspec.Struct):
     name: str
-    retries: int = 0
+    retries: int
 
 
-async def test_a_queue_keeps_items_of_another_shape(url: str, key: str) -> None:
-    """Popping from a queue whose items have another shape raises, and leaves every item there."""
+async def test_a_queue_keeps_items_that_do_not_fit(url: str, key: str) -> None:
+    """Popping from a queue whose items lack a required field raises, and leaves every item there."""
     queued = permanent(reason="until it is done")
     before, after = Catalogue("before"), Catalogue("after")
     written = before.list("acc:queue:{id}", Job, role="queue", lifetime=queued, purpose="x")

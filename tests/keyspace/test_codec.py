@@ -3,8 +3,6 @@ from __future__ import annotations
 import enum
 import json
 import os
-import subprocess
-import sys
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -16,7 +14,6 @@ from hypothesis import strategies as st
 from ephemera.errors import InvalidDeclaration, InvalidValue
 from ephemera.keyspace import _compression as compression
 from ephemera.keyspace import choose_codec
-from ephemera.keyspace._fingerprint import fingerprint
 
 
 class Answer(msgspec.Struct):
@@ -31,7 +28,7 @@ ANSWER = Answer("why?", 0.97, datetime(2024, 5, 1, tzinfo=UTC), ["a", "b"])
 
 @pytest.mark.parametrize("name", ["json", "msgpack"])
 @pytest.mark.parametrize("compress_over", [None, 0, 1_000_000])
-def test_a_value_comes_back(name: Any, compress_over: int | None) -> None:
+def test_a_value_round_trips(name: Any, compress_over: int | None) -> None:
     """Every codec decodes what it encoded."""
     codec = choose_codec("answer:{id}", Answer, name, compress_over)
     assert codec.decode(codec.encode(ANSWER)) == ANSWER
@@ -40,7 +37,7 @@ def test_a_value_comes_back(name: Any, compress_over: int | None) -> None:
 def test_json_values_are_readable() -> None:
     """A JSON value with its envelope is valid JSON, so that jq can read it."""
     version, stored = json.loads(choose_codec("a:{id}", Answer).encode(ANSWER))
-    assert version == "1" + fingerprint(Answer).decode()
+    assert version == "1"
     assert stored["question"] == "why?"
 
 
@@ -95,13 +92,14 @@ def test_no_bytes_make_decoding_fail(data: bytes) -> None:
             assert codec.decode(hostile) is None
 
 
-def test_a_changed_type_is_a_miss() -> None:
-    """A value of an older version of the type is a miss, even where it could be decoded."""
+def test_a_type_evolves() -> None:
+    """Another version's value is read with its defaults; one that lacks a required field is a miss."""
     old = msgspec.defstruct("Answer", [("question", str)])
     new = msgspec.defstruct("Answer", [("question", str), ("lang", str, "en")])
     stored = choose_codec("a:{id}", old).encode(old("why?"))
-    assert choose_codec("a:{id}", new).decode(stored) is None
-    assert choose_codec("a:{id}", old).decode(stored) is not None
+    assert choose_codec("a:{id}", new).decode(stored) == new("why?", "en")
+    required = msgspec.defstruct("Answer", [("question", str), ("lang", str)])
+    assert choose_codec("a:{id}", required).decode(stored) is None
 
 
 def test_large_values_are_compressed_when_that_helps() -> None:
@@ -151,6 +149,17 @@ def test_a_value_of_another_type_is_refused(value_type: Any, wrong: Any) -> None
         choose_codec("a:{id}", value_type).encode(wrong)
 
 
+@pytest.mark.parametrize("number", [float("inf"), float("-inf"), float("nan")])
+def test_json_refuses_what_it_would_store_as_null(number: float) -> None:
+    """Infinity where None fits would come back as None: JSON refuses it, and MessagePack stores it."""
+    for value_type, value in ((dict[str, float | None], {"a": number}), (dict, {"a": [{"b": number}]})):
+        json_codec, msgpack = (choose_codec("a:{id}", value_type, name) for name in ("json", "msgpack"))
+        with pytest.raises(InvalidValue):
+            json_codec.encode(value)
+        assert str(msgpack.decode(msgpack.encode(value))) == str(value)
+        assert json_codec.decode(json_codec.encode({"a": None})) == {"a": None}
+
+
 @pytest.mark.parametrize("value_type", [complex, list[object], Answer | None, type(None), Any, msgspec.Raw])
 def test_types_that_cannot_be_decoded_are_refused(value_type: Any) -> None:
     """A type msgspec cannot decode, or one that may be None, fails when declared."""
@@ -170,32 +179,8 @@ class Node(msgspec.Struct):
     color: Color = Color.RED
 
 
-def test_a_fingerprint_depends_on_the_shape_alone() -> None:
-    """Class names, docstrings, defaults and the order of fields do not matter; names and types do."""
-    fields: list[Any] = [("a", int), ("b", str, "x")]
-    one = fingerprint(msgspec.defstruct("One", fields))
-    assert one == fingerprint(msgspec.defstruct("Two", fields[::-1], kw_only=True))
-    assert one == fingerprint(msgspec.defstruct("One", [("a", int), ("b", str, "y")]))
-    assert one != fingerprint(msgspec.defstruct("One", [("a", int), ("b", str)]))
-    assert one != fingerprint(msgspec.defstruct("One", fields, rename="upper"))
-    assert one != fingerprint(msgspec.defstruct("One", fields, tag="one"))
-    assert one != fingerprint(msgspec.defstruct("One", fields, omit_defaults=True))
-    assert one != fingerprint(
-        msgspec.defstruct("One", [("a", Annotated[int, msgspec.Meta(gt=0)]), *fields[1:]])
-    )
-
-
-def test_a_fingerprint_is_the_same_in_every_process() -> None:
-    """Hash randomization does not affect it, and a recursive type has one."""
-    program = "from tests.keyspace.test_codec import *; print(fingerprint(Node).decode())"
-    seen = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.strip()
-        for seed in ("1", "2")
-    }
-    assert seen == {fingerprint(Node).decode()} == {"lH--N4"}
+def test_a_recursive_type_is_storable() -> None:
+    """A type that contains itself can be declared, and its values round-trip."""
+    codec = choose_codec("a:{id}", Node)
+    tree = Node("a", [Node("b", [Node("c")])])
+    assert codec.decode(codec.encode(tree)) == tree

@@ -39,7 +39,7 @@ STREAM: Keyspace[StreamAccessor[Event]] = CATALOGUE.stream(
 )
 
 
-async def test_entries_of_several_types_come_back(server: Valkey, key: str) -> None:
+async def test_entries_of_several_types_round_trip(server: Valkey, key: str) -> None:
     """A union of Structs is stored whole, in one field, and decoded to the same value."""
     async with connect(server.url, CATALOGUE) as store:
         await store[STREAM].append(Begun(1), name=key)

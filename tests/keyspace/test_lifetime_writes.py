@@ -150,3 +150,54 @@ async def test_removals_need_no_instant(store: Store, key: str, kind: str) -> No
         assert await access.pop(id=key) == "x"
     else:
         assert await access.remove("x", id=key) == 1
+
+
+@pytest.mark.parametrize("kind", WITH_PUT)
+async def test_a_full_write_may_have_a_shorter_lifetime(store: Store, key: str, kind: str) -> None:
+    """The TTL of that write is the given one; the next write without it has the declared one again."""
+    space, put = KEYSPACES[kind, "fixed"], OPERATIONS[kind].put
+    assert put
+    assert await put(store[space], id=key, lifetime=timedelta(milliseconds=SHORT))
+    assert 0 < await _left(store, space, key) <= SHORT
+    assert await put(store[space], id=key)
+    assert await _left(store, space, key) > SHORT
+    assert await put(store[space], id=key, lifetime=timedelta(milliseconds=TTL))
+    assert await _left(store, space, key) > SHORT
+
+
+@pytest.mark.parametrize("kind", WITH_PUT)
+@pytest.mark.parametrize(
+    ("lifetime", "given", "problem"),
+    [
+        ("fixed", timedelta(milliseconds=TTL + 1), "is longer than the declared"),
+        ("fixed", timedelta(0), "is not positive"),
+        ("fixed", 60, r"lifetime=60 is not a duration; use timedelta\(seconds=60\)"),
+        ("sliding", timedelta(seconds=1), "is for fixed"),
+        ("windowed", timedelta(seconds=1), "is for fixed"),
+        ("until", timedelta(seconds=1), "give until= for an instant"),
+        ("permanent", timedelta(seconds=1), "is for fixed"),
+    ],
+)
+async def test_lifetimes_beyond_the_declared_one_are_refused(
+    store: Store, key: str, kind: str, lifetime: str, given: Any, problem: str
+) -> None:
+    """The error names the pattern and what to do, and nothing is written."""
+    space, put = KEYSPACES[kind, lifetime], OPERATIONS[kind].put
+    assert put
+    with pytest.raises(InvalidLifetime, match=f"{space.pattern.split('{')[0]}.*{problem}"):
+        await put(store[space], id=key, lifetime=given)
+    assert await store.call("EXISTS", space.key(id=key)) == 0
+
+
+async def test_batches_and_conditional_writes_may_have_a_shorter_lifetime(store: Store, key: str) -> None:
+    """`put_many`, `put_if_absent` and `set_if_absent` set it in the same step, too."""
+    value, flag = KEYSPACES["value", "fixed"], KEYSPACES["flag", "fixed"]
+    brief = timedelta(milliseconds=SHORT)
+    items = [({"id": f"{key}-{number}"}, Session("ann")) for number in range(2)]
+    assert await store[value].put_many(items, lifetime=brief) == 2
+    assert await store[value].put_if_absent(Session("ann"), id=f"{key}-2", lifetime=brief)
+    assert not await store[value].put_if_absent(Session("ann"), id=f"{key}-2")
+    for number in range(3):
+        assert 0 < await _left(store, value, f"{key}-{number}") <= SHORT
+    assert await store[flag].set_if_absent(id=key, lifetime=brief)
+    assert 0 < await _left(store, flag, key) <= SHORT

@@ -153,10 +153,12 @@ async def test_after_a_reconnection_a_wrong_server_gets_no_command(ours: Valkey,
     async with connect(ours.url, identity="slides-cache") as store:
         port = ours.port
         ours.stop()
-        with embedded.valkey(port=port, data=tmp_path / "graph", config=LOGGED) as neighbour:
+        with embedded.valkey(
+            port=port, password=ours.password, data=tmp_path / "graph", config=LOGGED
+        ) as neighbour:
             assert "it is marked as 'graph', not as 'slides-cache'" in await refusal(store)
             assert neighbour.ask("DBSIZE") == 1
-        with embedded.valkey(port=port, data=tmp_path / "ours", config=LOGGED):
+        with embedded.valkey(port=port, password=ours.password, data=tmp_path / "ours", config=LOGGED):
             await answered(lambda: store.call("SET", "a", 1, "EX", 60))
 
 
@@ -167,7 +169,7 @@ async def test_after_a_reconnection_keys_without_a_mark_are_refused(ours: Valkey
     async with connect(ours.url, identity="slides-cache") as store:
         port = ours.port
         ours.stop()
-        with embedded.valkey(port=port, data=tmp_path, config=LOGGED) as neighbour:
+        with embedded.valkey(port=port, password=ours.password, data=tmp_path, config=LOGGED) as neighbour:
             assert "it holds keys and has no mark" in await refusal(store)
             assert neighbour.ask("DBSIZE") == 1
 
@@ -176,8 +178,8 @@ async def test_an_absent_server_is_checked_when_it_starts(tmp_path: Path) -> Non
     """A store that may start without its server still writes to no other server."""
     marked_folder(tmp_path, "graph")
     [port] = free_ports(1)
-    async with connect(f"redis://127.0.0.1:{port}", required=False, identity="slides-cache") as store:
-        with embedded.valkey(port=port, data=tmp_path, config=LOGGED):
+    async with connect(f"redis://:pw@127.0.0.1:{port}", required=False, identity="slides-cache") as store:
+        with embedded.valkey(port=port, password="pw", data=tmp_path, config=LOGGED):
             assert "it is marked as 'graph', not as 'slides-cache'" in await refusal(store)
 
 
@@ -229,7 +231,9 @@ async def test_after_a_reconnection_a_graph_database_gets_no_command(graph_modul
         async with connect(ours.url) as store:
             port = ours.port
             ours.stop()
-            with embedded.valkey(port=port, config={"loadmodule": graph_module}) as neighbour:
+            with embedded.valkey(
+                port=port, password=ours.password, config={"loadmodule": graph_module}
+            ) as neighbour:
                 while True:
                     with pytest.raises(ConnectionFailed) as failed:
                         await store.call("SET", "a", 1, "EX", 60)

@@ -14,12 +14,13 @@ from ephemera.embedded import Cluster, Valkey
 from ephemera.errors import (
     ConnectionFailed,
     InvalidDeclaration,
+    OutcomeUnknown,
     OverlappingPatterns,
     ServerError,
     Unavailable,
     UndeclaredKeyspace,
 )
-from ephemera.keyspace import Catalogue, Store, connect, fixed, permanent
+from ephemera.keyspace import Catalogue, Store, connect, fixed, is_outage, permanent
 from ephemera.wire import Arg, Client, Script, open_client
 from tests.keyspace.every_kind import ANN, KEYSPACES, KINDS, OPERATIONS, catalogue
 
@@ -36,15 +37,17 @@ class Counting:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
 
-    def call(self, *args: Arg) -> Awaitable[Any]:
+    def call(self, *args: Arg, timeout: float | None = None) -> Awaitable[Any]:
         """Note the command and send it."""
         self.sent.append(str(args[0]))
-        return self._client.call(*args)
+        return self._client.call(*args, timeout=timeout)
 
-    def run(self, script: Script, keys: Sequence[Arg], args: Sequence[Arg] = ()) -> Awaitable[Any]:
+    def run(
+        self, script: Script, keys: Sequence[Arg], args: Sequence[Arg] = (), *, timeout: float | None = None
+    ) -> Awaitable[Any]:
         """Note the script and run it."""
         self.sent.append(script.name)
-        return self._client.run(script, keys, args)
+        return self._client.run(script, keys, args, timeout=timeout)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -150,6 +153,23 @@ async def test_errors_of_the_server_are_counted_and_raised(store: Store, key: st
         with pytest.raises(ServerError, match="WRONGTYPE"):
             await attempt(store[space], id=key)
         assert store[space].stats.errors == before + 1
+
+
+@pytest.mark.parametrize(
+    ("problem", "outage"),
+    [
+        (Unavailable("a:1", "gone"), True),
+        (OutcomeUnknown("a:1", "gone"), True),
+        (ServerError("OOM command not allowed when used memory > 'maxmemory'."), True),
+        (ServerError("READONLY You can't write against a read only replica."), True),
+        (ServerError("WRONGTYPE Operation against a key"), False),
+        (ServerError("NOPERM this user has no permissions"), False),
+        (TypeError("a mistake"), False),
+    ],
+)
+def test_an_outage_is_not_a_mistake(problem: Exception, outage: bool) -> None:
+    """A server that is unreachable or cannot write now is an outage; a refusal of what was asked is not."""
+    assert is_outage(problem) is outage
 
 
 async def test_a_server_that_is_down(key: str, caplog: pytest.LogCaptureFixture) -> None:

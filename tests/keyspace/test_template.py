@@ -140,9 +140,9 @@ def test_wrong_fields_are_named(pattern: str, wrong: dict[str, str]) -> None:
     assert caught.value.given == tuple(wrong)
 
 
-@pytest.mark.parametrize("value", [True, None, 1.5, ["a"], pytest.param(10**5000, id="huge"), "\ud800"])
+@pytest.mark.parametrize("value", [None, 1.5, ["a"], pytest.param(10**5000, id="huge"), "\ud800"])
 def test_values_that_cannot_be_encoded_are_refused(value: FieldValue) -> None:
-    """The error names the pattern and the field, for a bool and a lone surrogate too."""
+    """The error names the pattern and the field, for a lone surrogate too."""
     for pattern in ("session:{sid}", "session:{user}:{sid}"):
         fields: dict[str, FieldValue] = dict.fromkeys(Template(pattern).fields, "a")
         with pytest.raises(InvalidField) as caught:

@@ -14,8 +14,8 @@ from sqlalchemy import Column, Integer, MetaData, Table, Text, func, insert, sel
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from ephemera import Catalogue, Store
-from ephemera.errors import JobFailed
-from ephemera.patterns.jobs import JobRow, Jobs, Run
+from ephemera.errors import JobFailed, JobSnoozed
+from ephemera.patterns.jobs import JobRow, Jobs, Retry, Run
 from ephemera.patterns.progress import Progress
 
 
@@ -89,7 +89,7 @@ async def write(engine: AsyncEngine, run: Run, step: str) -> None:
         await noted(sql, run, step)
 
 
-@JOBS.job(queue="generation", attempts=100, time_limit=timedelta(minutes=5))
+@JOBS.job(queue="generation", retry=Retry(attempts=100), time_limit=timedelta(minutes=5))
 async def generate(run: Run, slides: int, seconds: float = 0.0) -> list[str]:
     """Write slides, each an effect in SQL after a delay."""
 
@@ -105,8 +105,10 @@ async def generate(run: Run, slides: int, seconds: float = 0.0) -> list[str]:
     return made
 
 
-@JOBS.job(queue="ingestion", attempts=3)
-async def ingest(run: Run, fail_times: int = 0, give_up: bool = False) -> dict[str, Any]:
+@JOBS.job(queue="ingestion", retry=Retry(attempts=3))
+async def ingest(
+    run: Run, fail_times: int = 0, give_up: bool = False, snooze: bool = False
+) -> dict[str, Any]:
     """Run a plain function as a step, then fail a number of times."""
 
     def parse(text: str) -> list[str]:
@@ -115,6 +117,8 @@ async def ingest(run: Run, fail_times: int = 0, give_up: bool = False) -> dict[s
 
     words = await run.step("parse", parse, "a b c", event=lambda found: Stepped(len(found)))
     await write(run.worker_context, run, f"attempt:{run.attempt}")
+    if snooze and run.fence == 1:
+        raise JobSnoozed(timedelta(seconds=0.1))
     if give_up:
         raise JobFailed("the document is encrypted")
     if run.attempt <= fail_times:
@@ -122,7 +126,7 @@ async def ingest(run: Run, fail_times: int = 0, give_up: bool = False) -> dict[s
     return {"words": words, "attempt": run.attempt}
 
 
-@JOBS.job(queue="export", attempts=2, time_limit=timedelta(seconds=1.5))
+@JOBS.job(queue="export", retry=Retry(attempts=2), time_limit=timedelta(seconds=1.5))
 async def export(run: Run, seconds: float, block: bool = False) -> str:
     """Run a long step that can be cancelled, or (`block`) cannot."""
     work = time.sleep if block else asyncio.sleep
@@ -130,6 +134,35 @@ async def export(run: Run, seconds: float, block: bool = False) -> str:
     await run.step("long", work, seconds)
     await run.step("last", write, run.engine, run, "last")
     return "exported"
+
+
+@JOBS.job(queue="export", retry=Retry(attempts=3))
+async def conclude(run: Run, outcome: str) -> str:
+    """Record a step, without a connection of the engine, and end in one of the ways."""
+    await run.step("only", asyncio.sleep, 0.0)
+    if outcome == "failed":
+        raise JobFailed("it gave up")
+    if outcome == "snoozed":
+        raise JobSnoozed(timedelta(0))
+    if outcome == "rescheduled":
+        raise ValueError("it went wrong")
+    return outcome
+
+
+@JOBS.job(queue="export")
+async def fetch(run: Run, port: int) -> str:
+    """Wait for a server's answer, as for a model's."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        return (await reader.readline()).decode()
+    finally:
+        writer.close()
+
+
+@JOBS.job(queue="ingestion", retry=Retry(attempts=1), time_limit=timedelta(seconds=0.5))
+async def compute(run: Run, seconds: float) -> None:
+    """Block the event loop."""
+    time.sleep(seconds)
 
 
 async def effects(engine: AsyncEngine, job_id: str) -> dict[str, int]:

@@ -99,7 +99,7 @@ class League:
             f"{name}:picks:{{user_id}}",
             load_picks,
             freshness=Freshness(fresh=MINUTE),
-            private="user_id",
+            representation=Representation(private="user_id"),
             purpose="What a user has picked",
         )
         self.brief = self.site.resource(

@@ -5,14 +5,16 @@ The lease is long, so that no pause of the machine can end it; only the TTL of t
 
 from __future__ import annotations
 
+from typing import Any
+
 from ephemera import Store
 from ephemera.patterns.locks import HeldLock
 from tests.patterns.lock_fixtures import LOCKS, until
 
 
-def renew_often(store: Store, every: float = 0.1) -> None:
+def renew_often(store: Store, every: float = 0.1, locks: Any = LOCKS) -> None:
     """Make a store renew its locks every so many seconds, instead of three times in a lease of 30 s."""
-    leases = store[LOCKS]._leases
+    leases = store[locks]._leases
     assert leases.renewal_interval <= leases.seconds / 3
     leases.renewal_interval = every
 

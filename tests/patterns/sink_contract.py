@@ -6,7 +6,8 @@ To test your own sink, subclass `SinkContract` and give it the fixtures `sink` a
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import pytest
@@ -68,6 +69,16 @@ class SinkContract:
             await sink.write(COLUMNS, [(2, "b"), (13, "unlucky")])
         assert await written() == [(1, "a")]
 
+    async def test_a_row_with_an_id_is_written_once(self, sink: Sink, written: Rows) -> None:
+        """A row whose id the database has is left out, whether it comes directly or in a batch."""
+        assert await sink.write(COLUMNS, [(1, "a"), (2, "b")], ["one", "two"])
+        assert not await sink.write(COLUMNS, [(1, "a"), (2, "b")], ["one", "two"])
+        rows: list[Row] = [(2, "b"), (3, "c"), (4, "d"), (3, "c"), (4, "d")]
+        ids = {0: "two", 2: "four", 4: "four"}
+        assert await sink.apply(batch(5, rows, ids=ids)) == Applied(repeated=2)
+        assert await written() == [(1, "a"), (2, "b"), (3, "c"), (3, "c"), (4, "d")]
+        assert not await sink.write(COLUMNS, [(4, "d")], ["four"])
+
 
 class SqliteSink:
     """A table of SQLite: batch numbers, rows and rejected rows in one transaction."""
@@ -78,6 +89,7 @@ class SqliteSink:
         database.executescript(
             "CREATE TABLE last_batches (name, shard, epoch, number, PRIMARY KEY (name, shard));"
             "CREATE TABLE rejected (name, payload, reason);"
+            "CREATE TABLE ids (id PRIMARY KEY, stored_at DEFAULT CURRENT_TIMESTAMP);"
         )
 
     async def apply(self, batch: Batch) -> Applied | SequenceRegressed:
@@ -92,19 +104,29 @@ class SqliteSink:
             last = (batch.name, batch.shard, batch.epoch, batch.number)
             sql.execute("REPLACE INTO last_batches VALUES (?, ?, ?, ?)", last)
             rejected: list[tuple[Any, str]] = [(data, reason) for data, reason in batch.undecodable]
-            for row in batch.rows:
+            rows = batch.rows_except(self._remember(batch.ids.values()))
+            for row in rows:
                 try:
                     self._insert(batch.columns, row)
                 except sqlite3.IntegrityError as problem:
                     rejected.append((repr(row), str(problem)))
             sql.executemany("INSERT INTO rejected VALUES ('contract', ?, ?)", rejected)
-        return Applied(rejected=len(rejected))
+        return Applied(rejected=len(rejected), repeated=len(batch.rows) - len(rows))
 
-    async def write(self, columns: tuple[str, ...], rows: Sequence[Row]) -> None:
+    async def write(self, columns: tuple[str, ...], rows: Sequence[Row], ids: Sequence[str] = ()) -> bool:
         """See `Sink`."""
         with self._database:
-            for row in rows:
+            known = self._remember(ids)
+            new = [row for row, each in zip_longest(rows, ids) if each not in known]
+            for row in new:
                 self._insert(columns, row)
+        return bool(new)
+
+    def _remember(self, ids: Collection[str]) -> set[str]:
+        """Store ids and return those that were stored; the tests are over long before a week has passed."""
+        adding = "INSERT INTO ids (id) VALUES (?) ON CONFLICT DO NOTHING RETURNING id"
+        new = {found for each in ids for (found,) in self._database.execute(adding, (each,)).fetchall()}
+        return set(ids) - new
 
     def _insert(self, columns: tuple[str, ...], row: Row) -> None:
         marks = ", ".join("?" * len(row))

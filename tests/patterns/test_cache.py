@@ -15,6 +15,7 @@ from ephemera.errors import ConnectionFailed, InvalidDeclaration
 from ephemera.keyspace import Catalogue, Store
 from ephemera.patterns._server_clock import SERVER_CLOCK
 from ephemera.patterns.cache import Cache, Loading, LocalCache
+from ephemera.patterns.cache._entry_builder import TICK
 from tests.chaos.conftest import victim
 from tests.patterns.profiles import CATALOGUE, COPIED, PLAIN, TAGGED, WHOLE, Profile, Table, user
 from tests.wire.conditions import answered, eventually
@@ -41,6 +42,17 @@ async def test_a_value_is_loaded_once(store: Store) -> None:
             assert await store[cache].get_or_load(table.load, user_id=who) == Profile("ann")
         assert table.loads == 1
         assert await store[cache].get(user_id=who) == Profile("ann")
+
+
+async def test_hits_misses_and_fills_are_counted(store: Store) -> None:
+    """A load counts as a miss and, once its value is stored, as a write; reading it counts as a hit."""
+    table, who, stats = Table(), user(), store[PLAIN].stats
+    table.rows[who] = Profile("ann")
+    before = (stats.hits, stats.misses, stats.writes)
+    for _ in range(3):
+        await store[PLAIN].get_or_load(table.load, user_id=who)
+    after = (stats.hits, stats.misses, stats.writes)
+    assert [now - then for now, then in zip(after, before, strict=True)] == [2, 1, 1]
 
 
 async def test_get_loads_nothing_and_put_stores(store: Store) -> None:
@@ -186,6 +198,24 @@ async def test_invalidating_a_tag_during_a_load_wins(store: Store) -> None:
     assert await store[TAGGED].get_or_load(table.load, user_id=who) == Profile("new")
 
 
+async def test_the_tag_clock_never_goes_back(server: Valkey, key: str) -> None:
+    """A time is later than the last one when the server's clock was set back; a foreign value is replaced."""
+    async with keyspace.connect(server.url, CATALOGUE) as store:
+        seconds, microseconds = map(int, await store.call("TIME"))
+        now = seconds * 1_000_000 + microseconds
+        ahead = now + 3_600_000_000
+
+        async def tick() -> int:
+            time: int = await store.call("EVAL", TICK.source, 2, key, f"{key}:marker", 60_000)
+            assert {int(await store.call("GET", each)) for each in (key, f"{key}:marker")} == {time}
+            return time
+
+        await store.call("SET", key, ahead, "PX", 60_000)
+        assert [await tick(), await tick()] == [ahead + 1, ahead + 2]
+        await store.call("SET", key, "no time", "PX", 60_000)
+        assert now <= await tick() < ahead
+
+
 async def test_the_decorator_calls_the_loader_once(store: Store) -> None:
     """A decorated loader takes a store and its fields, keeps its name, and is called once."""
     loads = []
@@ -229,7 +259,7 @@ def test_invalid_options_are_refused() -> None:
 
 @pytest.fixture
 async def behind(url: str) -> AsyncIterator[Store]:
-    """A store that has not heard the server's time yet, on a machine whose clock is ten minutes behind."""
+    """A store that does not know the server's time yet, on a machine whose clock is ten minutes behind."""
     async with keyspace.connect(url, CATALOGUE) as opened:
         opened[SERVER_CLOCK]._offset -= TEN_MINUTES
         yield opened

@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from ephemera import errors, keyspace
+from ephemera.adapters import langgraph
 from ephemera.errors import InvalidDeclaration
 from ephemera.keyspace import Catalogue, fixed
 from ephemera.patterns import (
@@ -20,7 +21,6 @@ from ephemera.patterns import (
     fanout,
     http_cache,
     jobs,
-    langgraph_checkpoints,
     locks,
     planner,
     preferences,
@@ -143,7 +143,7 @@ PATTERNS: dict[str, Callable[[Any, Any], object]] = {
         first, second, Card, scope=Card, lifetime=fixed(hours=1), purpose="x"
     ),
     "Jobs": lambda first, second: jobs.Jobs(first, second, queues=["q"]),
-    "GraphCheckpoints": lambda first, second: langgraph_checkpoints.GraphCheckpoints(
+    "GraphCheckpoints": lambda first, second: langgraph.GraphCheckpoints(
         first, second, lifetime=fixed(days=1)
     ),
     "Windows": lambda first, second: windows.Windows(first, second, _any(print)),

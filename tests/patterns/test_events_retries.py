@@ -262,10 +262,10 @@ async def test_a_deleted_group_is_created_again(store: Store, key: str, how: str
             await call("DEL", stream)
         await store[ACCOUNTS].publish(Removed("after"), name=key)
 
-        async def heard() -> bool:
+        async def was_received() -> bool:
             return "after" in seen.users
 
-        await until(heard)
+        await until(was_received)
         await settled(store, ACCOUNTS, name=key)
     assert set(seen.users) == {"before", "after"}
 

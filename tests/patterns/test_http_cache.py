@@ -13,7 +13,7 @@ from ephemera.embedded import Valkey
 from ephemera.errors import InvalidDeclaration, LoadFailed, MissingResource, StillLoading
 from ephemera.keyspace import Catalogue
 from ephemera.patterns.cache import cache_engine
-from ephemera.patterns.http_cache import Freshness, HttpCache
+from ephemera.patterns.http_cache import Freshness, HttpCache, Representation
 from tests.patterns.league_site import (
     MINUTE,
     SECOND,
@@ -108,7 +108,7 @@ async def test_a_stale_page_is_served_and_refreshed_once(server: Valkey) -> None
 
 
 async def test_a_slow_first_load_raises_still_loading(server: Valkey) -> None:
-    """A caller that waits longer than `wait` gets StillLoading; the load goes on for the next one."""
+    """A caller that waits longer than `wait` gets StillLoading; the load continues for the next one."""
     league = League(f"l{uuid4().hex[:8]}", wait=SECOND / 20)
     source = Source(3)
     async with connect_league(server.url, league, source) as store:
@@ -168,11 +168,12 @@ async def test_a_head_has_the_version_without_the_payload(opened: Opened) -> Non
 def test_wrong_declarations_are_refused() -> None:
     """Missing windows, a user that is no field, and a prewarmed page without its fields are refused."""
     league, life = League("refused"), Freshness(fresh=MINUTE)
+    unknown = Representation(private="user")
     bare: HttpCache[Source] = HttpCache(league.catalogue, "bare")
     with pytest.raises(InvalidDeclaration, match="windows="):
         bare.resource("bare:a", load_table, freshness=life, in_window=life, purpose="-")
     with pytest.raises(InvalidDeclaration, match="none of its fields"):
-        bare.resource("bare:b:{id}", load_live, freshness=life, private="user", purpose="-")
+        bare.resource("bare:b:{id}", load_live, freshness=life, representation=unknown, purpose="-")
     with pytest.raises(InvalidDeclaration, match="list its fields"):
         bare.resource("bare:c:{id}", load_live, freshness=life, prewarm=True, purpose="-")
     with pytest.raises(InvalidDeclaration, match="wait"):

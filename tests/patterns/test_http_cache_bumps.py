@@ -29,10 +29,10 @@ async def opened(url: str) -> AsyncIterator[Opened]:
         yield Opened(league, store, source)
 
 
-async def test_a_bump_changes_all_its_pages(opened: Opened) -> None:
+async def test_a_bump_changes_all_its_pages(opened: Opened, url: str) -> None:
     """When a bump returns, pages, numbers and ETags are new in every process."""
     league = opened.league
-    async with connect_league(_url(opened), league, opened.source) as other_store:
+    async with connect_league(url, league, opened.source) as other_store:
         stores = (opened.store, other_store)
         for store in stores:
             await store[league.table].page()
@@ -45,13 +45,6 @@ async def test_a_bump_changes_all_its_pages(opened: Opened) -> None:
             for page in (await store[league.table].page(), await store[league.results].page()):
                 assert page is not None
                 assert page.json()["points"] == 7
-
-
-def _url(opened: Opened) -> str:
-    client: Any = opened.store.client()
-    addresses = [str(node.endpoint) for node in client.nodes()]
-    kind = "redis+cluster" if len(addresses) > 1 else "redis"
-    return f"{kind}://{','.join(addresses)}"
 
 
 @pytest.mark.standalone("pages of several slots are bumped together, but not in one step")

@@ -1,8 +1,9 @@
-"""Jobs from end to end: enqueued here, run by a real worker of two processes."""
+"""Jobs from end to end: enqueued here, run by a real worker of two processes, on both deliveries."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -17,6 +18,12 @@ from tests.patterns.job_worker import Worker
 from tests.patterns.wait_for_jobs import ended, stepped, until
 
 
+@pytest.fixture(scope="module", params=["sql", "celery"])
+def delivery(request: pytest.FixtureRequest) -> str:
+    """How the worker learns of jobs."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
 def queue() -> Iterator[Valkey]:
     """A server for this module's worker only: workers of two databases must not share queues."""
@@ -25,22 +32,22 @@ def queue() -> Iterator[Valkey]:
 
 
 @pytest.fixture(scope="module")
-def sql(postgres: Postgres) -> str:
+def sql(postgres: Postgres, delivery: str) -> str:
     """The worker's database."""
-    return postgres.database("test_jobs")
+    return postgres.database(f"test_jobs_{delivery}")
 
 
 @pytest.fixture(scope="module")
-def worker(queue: Valkey, sql: str) -> Iterator[Worker]:
-    """A worker that runs as long as the module."""
-    with Worker(queue.url, sql, processes=2) as running:
+def worker(queue: Valkey, sql: str, delivery: str) -> Iterator[Worker]:
+    """A worker that runs as long as the tests of one delivery."""
+    with Worker(queue.url, sql, delivery=delivery, processes=2) as running:
         yield running
 
 
 @pytest.fixture
-async def jobs(queue: Valkey, sql: str, worker: Worker) -> AsyncIterator[BoundJobs]:
+async def jobs(queue: Valkey, sql: str, worker: Worker, delivery: str) -> AsyncIterator[BoundJobs]:
     """The jobs that the worker runs."""
-    async with opened(queue.url, sql) as bound:
+    async with opened(queue.url, sql, delivery=delivery) as bound:
         yield bound
 
 
@@ -62,11 +69,11 @@ async def test_a_job_is_run_and_its_result_is_in_sql(jobs: BoundJobs) -> None:
     assert row.finished_at is not None
     assert row.created_at <= row.started_at <= row.finished_at
     assert await effects(jobs.engine, job_id) == {"slide:0": 1, "slide:1": 1, "slide:2": 1}
-    await until(lambda: _told(jobs, job_id, 4))
+    await until(lambda: _has_events(jobs, job_id, 4))
     assert await events(jobs, job_id) == [Stepped(0), Stepped(1), Stepped(2), Ended("done")]
 
 
-async def _told(jobs: BoundJobs, job_id: str, count: int) -> bool:
+async def _has_events(jobs: BoundJobs, job_id: str, count: int) -> bool:
     return len(await events(jobs, job_id)) == count
 
 
@@ -97,7 +104,7 @@ async def test_a_job_that_always_fails_is_dead_with_its_error_and_can_be_retried
     job_id = await jobs.enqueue(ingest, fail_times=3)
     row = await ended(jobs, job_id)
     assert (row.state, row.attempts, row.error) == ("dead", 3, "ValueError: attempt 3 went wrong")
-    await until(lambda: _told(jobs, job_id, 2))
+    await until(lambda: _has_events(jobs, job_id, 2))
     assert (await events(jobs, job_id))[-1] == Ended("dead", "ValueError: attempt 3 went wrong")
 
     again = await jobs.retry(job_id)
@@ -110,6 +117,13 @@ async def test_a_job_can_give_up_by_itself(jobs: BoundJobs) -> None:
     """`JobFailed` ends a job at once as failed, with the reason it gives."""
     row = await ended(jobs, await jobs.enqueue(ingest, give_up=True))
     assert (row.state, row.attempts, row.error) == ("failed", 1, "the document is encrypted")
+
+
+async def test_a_job_can_wait_without_using_up_an_attempt(jobs: BoundJobs) -> None:
+    """`JobSnoozed` schedules a job for later; it continues from its last step, and its attempts are left."""
+    row = await ended(jobs, await jobs.enqueue(ingest, snooze=True))
+    assert (row.state, row.attempts, row.error, row.fence) == ("done", 1, None, 2)
+    assert row.result == {"words": ["a", "b", "c"], "attempt": 1}
 
 
 async def test_a_running_job_that_is_cancelled_stops_between_its_steps(jobs: BoundJobs) -> None:
@@ -157,6 +171,25 @@ async def test_a_job_enqueued_in_a_transaction_runs_when_that_commits(jobs: Boun
     await enqueue(fail=False)
     await jobs.publish(ids[2])
     assert (await ended(jobs, ids[2])).state == "done"
+
+
+async def test_a_queue_is_paused_on_all_workers_while_others_run(jobs: BoundJobs) -> None:
+    """A paused queue's jobs wait while those of others are done, and run when it is resumed."""
+    await jobs.pause("ingestion")
+    begun = monotonic()
+
+    async def paused() -> bool:  # one worker may know it before another: each within about a second
+        job_id = await jobs.enqueue(ingest)
+        await ended(jobs, await jobs.enqueue(generate, 1))
+        return (await jobs.get(job_id)).state == "waiting" and monotonic() - begun > 3
+
+    await until(paused)
+    waiting = await jobs.enqueue(ingest)
+    for _ in range(3):
+        await ended(jobs, await jobs.enqueue(generate, 1))
+        assert (await jobs.get(waiting)).state == "waiting"
+    await jobs.resume("ingestion")
+    assert (await ended(jobs, waiting)).state == "done"
 
 
 async def test_arguments_that_the_job_would_not_take_are_refused(jobs: BoundJobs) -> None:

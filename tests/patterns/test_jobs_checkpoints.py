@@ -10,7 +10,7 @@ import pytest
 from ephemera import Store, keyspace
 from ephemera.embedded import Cluster, Postgres
 from ephemera.errors import InvalidDeclaration, InvalidValue, JobLost
-from ephemera.patterns.jobs import Checkpoint, sql_engine
+from ephemera.patterns.jobs import CeleryDelivery, Checkpoint, sql_engine
 from ephemera.patterns.jobs._checkpoint import Checkpoints
 from tests.patterns.job_fixtures import CATALOGUE, JOBS, PROGRESS, Stepped
 
@@ -26,7 +26,7 @@ async def store(url: str) -> AsyncIterator[Store]:
 
 def held(store: Store, key: str, fence: int) -> Checkpoint:
     """The checkpoint of a job, for the worker with this fence."""
-    return Checkpoints(JOBS.checkpoints, PROGRESS, store).open(key, fence, f"worker-{fence}")
+    return Checkpoints(JOBS.checkpoints, PROGRESS, store, "jobs:finished").open(key, fence, f"worker-{fence}")
 
 
 async def published(store: Store, key: str) -> list[Stepped]:
@@ -115,9 +115,12 @@ async def test_internal_field_names_are_refused(store: Store, key: str) -> None:
             await refused
 
 
-async def test_queues_on_a_cluster_are_refused(cluster: Cluster, postgres: Postgres) -> None:
-    """Jobs whose queues would be on a cluster are refused with the reason."""
+async def test_celery_queues_on_a_cluster_are_refused(cluster: Cluster, postgres: Postgres) -> None:
+    """Jobs whose queues would be on a cluster are refused with the reason, unless SQL delivers them."""
     engine = sql_engine(postgres.url)
     async with keyspace.connect(cluster.url, CATALOGUE, resources={JOBS: engine}) as store:
+        assert store[JOBS].declaration is JOBS
+    delivery = CeleryDelivery(engine)
+    async with keyspace.connect(cluster.url, CATALOGUE, resources={JOBS: delivery}) as store:
         with pytest.raises(InvalidDeclaration, match="kombu has no transport for one"):
             store[JOBS]

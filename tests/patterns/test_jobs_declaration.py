@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -14,10 +16,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera import Catalogue, connect
 from ephemera.embedded import Valkey
-from ephemera.errors import InvalidDeclaration, MissingResource
-from ephemera.patterns.jobs import Jobs, Run, sql_engine
-from ephemera.patterns.jobs._job_definition import annotation, decode_arguments, encode_arguments, retry_delay
-from tests.patterns.job_fixtures import CATALOGUE, JOBS, PROGRESS
+from ephemera.errors import InvalidDeclaration, MissingExtra, MissingResource
+from ephemera.patterns.jobs import Jobs, Retry, Run, WorkerSettings, run_worker, sql_engine
+from ephemera.patterns.jobs._job_definition import annotation, decode_arguments, encode_arguments
+from tests.patterns.job_fixtures import CATALOGUE, JOBS, PROGRESS, worker_context
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -53,15 +55,17 @@ def made() -> Jobs:
 
 
 def test_every_key_is_declared() -> None:
-    """The checkpoint, its progress, Celery's queues and bookkeeping, and the reaper's lock."""
+    """The checkpoint, its progress, the wake channel, Celery's queues and bookkeeping, the reaper's lock."""
     assert {space.pattern for space in CATALOGUE} == {
         "gen_checkpoint:{job_id}",
         "gen_progress:{job_id}",
         "pubsub:gen_progress",
         "celery_queue:{queue}",
+        "jobs:wake",
         "jobs:unacked",
         "jobs:unacked_index",
         "jobs:unacked_mutex",
+        "jobs:finished",
         "jobs:reaper",
         "jobs:reaper:{slot_tag}:fence",
         "jobs:reaper:{slot_tag}:waiters",
@@ -99,8 +103,8 @@ def test_kinds_that_cannot_work_are_refused(made: Jobs) -> None:
     declare: list[tuple[Callable[[], Any], str]] = [
         (lambda: made.job(queue="other")(index), "there is no such queue"),
         (lambda: made.job(queue="work")(BLOCK), "a job is an `async def`"),
-        (lambda: made.job(queue="work", attempts=0)(index), "both must be above 0"),
-        (lambda: made.job(queue="work", time_limit=timedelta(0))(index), "both must be above 0"),
+        (lambda: made.job(queue="work", retry=Retry(attempts=0))(index), "a job needs at least 1"),
+        (lambda: made.job(queue="work", time_limit=timedelta(0))(index), "it must be above 0"),
     ]
     for wrong, message in declare:
         with pytest.raises(InvalidDeclaration, match=message):
@@ -120,9 +124,38 @@ def test_arguments_keep_their_types(made: Jobs) -> None:
 
 
 def test_waits_between_attempts_double_up_to_a_minute() -> None:
-    """The delays are 1, 2, 4, ... 60 seconds."""
-    waits = [retry_delay(attempt).total_seconds() for attempt in (1, 2, 3, 7, 50)]
-    assert waits == [1, 2, 4, 60, 60]
+    """The delays are 1, 2, 4, ... 60 seconds, or as the policy says, and jitter only shortens them."""
+    policy = Retry(jitter=0)
+    assert [policy.delay(attempt).total_seconds() for attempt in (1, 2, 3, 7, 50, 5000)] == [
+        1,
+        2,
+        4,
+        60,
+        60,
+        60,
+    ]
+    slow = Retry(backoff=timedelta(seconds=10), factor=3, max_delay=timedelta(hours=1), jitter=0.5)
+    delays = [slow.delay(2).total_seconds() for _ in range(100)]
+    assert 15 <= min(delays) < max(delays) <= 30
+
+
+def test_a_retry_policy_decides_by_attempt_and_error() -> None:
+    """Errors that are not retried fail the job at once; others end it after the last attempt."""
+    policy = Retry(attempts=2, on=(OSError, ValueError), give_up_on=(FileNotFoundError,), jitter=0)
+    assert policy.decide(1, OSError()) == timedelta(seconds=1)
+    assert policy.decide(2, OSError()) == "dead"
+    assert policy.decide(1, FileNotFoundError()) == "failed"
+    assert policy.decide(1, KeyError()) == "failed"
+    refused: list[Any] = [{"factor": 0.5}, {"jitter": 2}, {"backoff": timedelta(seconds=-1)}]
+    for wrong in refused:
+        with pytest.raises(InvalidDeclaration, match="Retry"):
+            Retry(**wrong)
+
+
+def test_a_kind_can_have_a_name_of_its_own(made: Jobs) -> None:
+    """The function may be renamed as long as `name=` stays."""
+    assert made.job(queue="work", name="index_v1")(index).kind == "index_v1"
+    assert list(made.kinds) == ["index_v1"]
 
 
 def test_an_annotation_that_cannot_be_resolved_is_refused() -> None:
@@ -149,6 +182,19 @@ async def test_store_resources_add_to_the_engine(made: Jobs) -> None:
     async with made.open_resources(engine) as resources:
         assert resources == {made: engine, PROGRESS: engine}
     assert closed == [engine]
+    async with opened(engine) as ours:  # the decorators leave a factory what it is
+        assert ours == {PROGRESS: engine}
+    assert made.worker_context(worker_context) is not None
+
+
+def test_celery_is_needed_only_where_it_delivers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs are declared without Celery, and a worker that would need it names the extra."""
+    program = "import sys; sys.modules['celery'] = sys.modules['kombu'] = None; import ephemera.patterns.jobs"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    monkeypatch.setitem(sys.modules, "celery", None)
+    settings = WorkerSettings("redis://localhost", "postgresql://localhost/unused")
+    with pytest.raises(MissingExtra, match=r"pip install 'ephemera-data\[celery\]'"):
+        run_worker(JOBS, settings, delivery="celery")
 
 
 async def test_jobs_without_an_engine_are_refused(server: Valkey) -> None:

@@ -9,13 +9,9 @@ import pytest
 
 from ephemera.embedded import Postgres, Valkey
 from ephemera.patterns.jobs import BoundJobs, Run
-from ephemera.patterns.jobs._run_context import resume_run
 from ephemera.patterns.progress import ProgressEntry, Snapshot
-from tests.patterns.job_fixtures import JOBS, PROGRESS, Ended, Stepped
-from tests.patterns.job_store import opened
-
-pytestmark = pytest.mark.standalone("jobs refuse a cluster as their broker: Celery has no transport for one")
-
+from tests.patterns.job_fixtures import PROGRESS, Ended, Stepped, ingest
+from tests.patterns.job_store import opened, resumed
 
 _OVER = timedelta(microseconds=1)
 
@@ -31,10 +27,10 @@ async def _begun(jobs: BoundJobs, job_id: str, worker: str) -> Run:
     """An attempt whose lease expires at once, so that the next one may begin."""
     row = await jobs._backend.rows.claim(job_id, worker, _OVER)
     assert row is not None
-    return await resume_run(jobs._backend, row)
+    return await resumed(jobs, row)
 
 
-async def _told(jobs: BoundJobs, job_id: str) -> list[int]:
+async def _published_steps(jobs: BoundJobs, job_id: str) -> list[int]:
     """The numbers of the steps whose events were published, once the job has ended."""
 
     async def snapshot(**_: object) -> Snapshot:
@@ -51,10 +47,7 @@ async def _work() -> int:
 
 async def test_the_next_attempt_publishes_the_event_of_the_last_step(jobs: BoundJobs) -> None:
     """A step that only SQL has is not repeated, and its event is published once."""
-    kind = next(iter(JOBS.kinds.values()))
-    job_id = "untold-by-the-first"
-    values = {"id": job_id, "kind": kind.kind, "queue": kind.queue, "arguments": {}}
-    await jobs._backend.rows.add(None, values, published=True)
+    job_id = await jobs.enqueue(ingest)
 
     first = await _begun(jobs, job_id, "first")
     assert await first.step("one", _work, event=Stepped(1)) == 1
@@ -67,4 +60,4 @@ async def test_the_next_attempt_publishes_the_event_of_the_last_step(jobs: Bound
     for number, name in ((1, "one"), (2, "two"), (3, "three")):
         await third.step(name, _work, event=Stepped(number))
     await third.checkpoint._end(event=Ended("done"))
-    assert await _told(jobs, job_id) == [1, 2, 3]
+    assert await _published_steps(jobs, job_id) == [1, 2, 3]

@@ -1,4 +1,4 @@
-"""The page on jobs: its two programs run unchanged, with the worker that it starts."""
+"""The page on jobs: its programs run unchanged, with the worker that it starts."""
 
 from __future__ import annotations
 
@@ -20,25 +20,39 @@ def test_the_programs_run(tmp_path: Path, postgres: Postgres) -> None:
     """The page's files and command print what the page shows."""
     for program in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
         (tmp_path / program.partition("\n")[0].removeprefix("# ")).write_text(program)
-    (line,) = re.findall(r"```console\n(.*?)\n```", PAGE)
-    (printed,) = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
+    block = re.findall(r"```console\n(.*?)\n```", PAGE, re.DOTALL)[0]
+    printed = "".join(re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL))
     with embedded.valkey() as valkey:
         where = {"URL": valkey.url, "DATABASE_URL": postgres.database("test_jobs_page")}
-        words = [where.get(word.removeprefix("$"), word) for word in shlex.split(line)[1:]]
+        migrate, work = (
+            [
+                sys.executable,
+                "-c",
+                MAIN,
+                *(where.get(word.removeprefix("$"), word) for word in shlex.split(line)[1:]),
+            ]
+            for line in block.splitlines()
+        )
         environment = {**os.environ, **where, "PYTHONWARNINGS": "ignore"}
-        worker = subprocess.Popen([sys.executable, "-c", MAIN, *words], cwd=tmp_path, env=environment)
+        subprocess.run(migrate, cwd=tmp_path, env=environment, check=True, timeout=60)
+        worker = subprocess.Popen(work, cwd=tmp_path, env=environment)
         try:
-            done = subprocess.run(
-                [sys.executable, "-W", "error", "ask.py"],
-                cwd=tmp_path,
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=False,
-            )
+            ran = [
+                subprocess.run(
+                    [sys.executable, "-W", "error", program],
+                    cwd=tmp_path,
+                    env=environment,
+                    capture_output=True,
+                    text=True,
+                    timeout=60,
+                    check=False,
+                )
+                for program in ("ask.py", "options.py")
+            ]
         finally:
             worker.terminate()
             worker.wait(30)
-    assert (done.stdout, done.stderr, done.returncode) == (printed, "", 0)
+    assert "".join(done.stderr for done in ran) == ""
+    assert "".join(done.stdout for done in ran) == printed
+    assert [done.returncode for done in ran] == [0, 0]
     assert worker.returncode == 0

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy import update
@@ -13,7 +16,7 @@ from ephemera.embedded import Postgres, Valkey
 from ephemera.patterns.jobs import BoundJobs, JobRow, _reaper
 from ephemera.patterns.jobs._reaper import send_missing_messages
 from tests.patterns.job_fixtures import JOBS, generate
-from tests.patterns.job_store import opened
+from tests.patterns.job_store import lapse, opened
 
 LEASE = timedelta(seconds=60)
 LONG = timedelta(seconds=30)
@@ -30,14 +33,14 @@ def own() -> Iterator[Valkey]:
 @pytest.fixture
 async def jobs(own: Valkey, postgres: Postgres, key: str) -> AsyncIterator[BoundJobs]:
     """Jobs without a worker, and an empty queue."""
-    async with opened(own.url, postgres.database(key[:60])) as bound:
+    async with opened(own.url, postgres.database(key[:60]), delivery="celery") as bound:
         await bound.store.call("FLUSHALL")
         yield bound
 
 
 async def queued(jobs: BoundJobs) -> int:
     """How many messages are in the queue."""
-    return await jobs._backend.queue_length("generation")
+    return int(await jobs.store.call("LLEN", QUEUE))
 
 
 async def taken(jobs: BoundJobs) -> None:
@@ -85,11 +88,11 @@ async def test_a_job_enqueued_in_a_transaction_is_sent_once(jobs: BoundJobs) -> 
 async def test_a_job_with_an_expired_lease_is_sent_once(jobs: BoundJobs) -> None:
     """Its message is sent when its lease has expired, and not while it is renewed."""
     job_id = await jobs.enqueue(generate, 1)
-    row = await claimed(jobs, job_id)
+    await claimed(jobs, job_id)
     await aged(jobs, job_id, LONG)
     await taken(jobs)
     assert await send_missing_messages(jobs._backend) == 0
-    await jobs._backend.rows.renew(job_id, row.fence, timedelta(seconds=-1))
+    await lapse(jobs, job_id)
     assert await send_missing_messages(jobs._backend) == 1
     assert await send_missing_messages(jobs._backend) == 0
 
@@ -97,11 +100,11 @@ async def test_a_job_with_an_expired_lease_is_sent_once(jobs: BoundJobs) -> None
 async def test_a_job_claimed_by_an_unrecorded_message_is_sent_again(jobs: BoundJobs) -> None:
     """The sender got an error, a worker received the message nevertheless, and died."""
     job_id = await jobs.enqueue(generate, 1)
-    row = await claimed(jobs, job_id)
+    await claimed(jobs, job_id)
     await jobs._backend.rows.mark_unpublished([job_id])
     await taken(jobs)
     assert await send_missing_messages(jobs._backend) == 0
-    await jobs._backend.rows.renew(job_id, row.fence, timedelta(seconds=-1))
+    await lapse(jobs, job_id)
     assert await send_missing_messages(jobs._backend) == 1
     assert await send_missing_messages(jobs._backend) == 0
 
@@ -140,16 +143,66 @@ async def test_a_job_with_two_messages_proves_nothing_about_the_queue(jobs: Boun
     assert await send_missing_messages(jobs._backend) == 0
 
 
-async def test_a_pass_sends_a_limited_number_of_messages(
+async def test_one_pass_sends_the_messages_of_a_server_that_lost_everything(
     jobs: BoundJobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server that lost everything is refilled in batches."""
-    monkeypatch.setattr(_reaper, "LIMIT", 3)
+    """Lost and unsent messages are sent in batches by a single pass, each once."""
+    monkeypatch.setattr(_reaper, "BATCH", 3)
+    lost = [await jobs.enqueue(generate, 1) for _ in range(7)]
+    for job_id in lost:
+        await aged(jobs, job_id, LONG)
+    await jobs.store.call("FLUSHALL")
     async with jobs.engine.begin() as sql:
-        for _ in range(7):
-            await jobs.enqueue_in(sql, generate, 1)
-    assert [await send_missing_messages(jobs._backend) for _ in range(4)] == [3, 3, 1, 0]
-    assert await queued(jobs) == 7
+        unsent = [await jobs.enqueue_in(sql, generate, 1) for _ in range(4)]
+    assert [await send_missing_messages(jobs._backend) for _ in range(2)] == [11, 0]
+    messages = await jobs.store.call("LRANGE", QUEUE, 0, -1)
+    assert sorted(map(job_of, messages)) == sorted([*lost, *unsent])
+
+
+async def test_messages_that_were_sent_just_before_a_loss_follow_soon(jobs: BoundJobs) -> None:
+    """A message too young for the first pass after a loss is sent by a later one, whatever is queued."""
+    old, young = await jobs.enqueue(generate, 1), await jobs.enqueue(generate, 1)
+    await aged(jobs, old, LONG)
+    await jobs.store.call("FLUSHALL")
+    assert await send_missing_messages(jobs._backend) == 1
+    await aged(jobs, young, LONG)
+    assert [await send_missing_messages(jobs._backend) for _ in range(2)] == [1, 0]
+    messages = await jobs.store.call("LRANGE", QUEUE, 0, -1)
+    assert sorted(map(job_of, messages)) == sorted([old, young])
+
+
+async def test_a_delivered_priority_proves_nothing_about_messages_of_a_lower_one(jobs: BoundJobs) -> None:
+    """A message of a priority above 0 has a list of its own, and is delivered before those that wait."""
+    waiting, urgent = await jobs.enqueue(generate, 1), await jobs.enqueue(generate, 1)
+    async with jobs.engine.begin() as sql:
+        table = JOBS.tables.jobs
+        await sql.execute(update(table).where(table.c.id == urgent).values(priority=5, published_at=None))
+    await taken(jobs)
+    await taken(jobs)
+    await aged(jobs, waiting, LONG)
+    assert await send_missing_messages(jobs._backend) == 2
+    assert job_of(await jobs.store.call("RPOP", f"{QUEUE}~-5")) == urgent
+    delivery: Any = jobs._backend.delivery
+    delivery.empty_at.clear()  # the message that is aged now was sent after that
+    await aged(jobs, waiting, LONG)
+    await claimed(jobs, urgent)
+    assert await send_missing_messages(jobs._backend) == 0
+
+
+async def test_a_low_priority_may_wait_behind_messages_that_were_sent_later(jobs: BoundJobs) -> None:
+    """That one of the usual priority was delivered does not prove that an older low one is lost."""
+    low = await jobs.enqueue(generate.options(priority=-5), 1)
+    usual = await jobs.enqueue(generate, 1)
+    await taken(jobs)
+    await claimed(jobs, usual)
+    await aged(jobs, low, LONG)
+    assert await send_missing_messages(jobs._backend) == 0
+
+
+def job_of(message: bytes) -> str:
+    """The id of the job that a message names."""
+    arguments = json.loads(base64.b64decode(json.loads(message)["body"]))[0]
+    return str(arguments[0])
 
 
 async def test_a_due_attempt_is_sent(jobs: BoundJobs) -> None:

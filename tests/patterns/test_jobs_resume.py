@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
+from time import monotonic
 from typing import Any
 
 import msgspec
 import pytest
+from sqlalchemy import update
 
 from ephemera import Catalogue, embedded, keyspace
 from ephemera.embedded import Postgres, Valkey
 from ephemera.errors import JobLost
-from ephemera.patterns.jobs import BoundJobs, Jobs, Run, sql_engine
-from ephemera.patterns.jobs._run_context import resume_run
-from tests.patterns.job_store import attempt_by
+from ephemera.patterns.jobs import BoundJobs, JobRow, Jobs, Retry, Run, sql_engine
+from ephemera.patterns.jobs._rows import claim_values, read_row, row_columns
+from tests.patterns.job_store import attempt_by, delivered_by, resumed
 from tests.patterns.wait_for_jobs import until
 
 
@@ -45,7 +47,7 @@ def did(run: Run, what: str) -> str:
     return what
 
 
-@JOBS.job(queue="work", attempts=3)
+@JOBS.job(queue="work", retry=Retry(attempts=3))
 async def outline(run: Run, fail_first: bool = True) -> Outline:
     """A step that is not durable, a typed step, and an attempt that fails after them."""
 
@@ -75,14 +77,14 @@ async def gated(run: Run) -> str:
     return "open"
 
 
-@JOBS.job(queue="work", attempts=1)
+@JOBS.job(queue="work", retry=Retry(attempts=1))
 async def twice(run: Run) -> None:
     """Two steps with the same name."""
     await run.step("same", did, run, "same")
     await run.step("same", did, run, "same")
 
 
-@JOBS.job(queue="work", attempts=1)
+@JOBS.job(queue="work", retry=Retry(attempts=1))
 async def unstorable(run: Run) -> None:
     """A result that JSON cannot hold."""
     await run.step("object", object)
@@ -95,11 +97,12 @@ def own() -> Iterator[Valkey]:
         yield running
 
 
-@pytest.fixture
-async def jobs(own: Valkey, postgres: Postgres) -> AsyncIterator[BoundJobs]:
+@pytest.fixture(params=["sql", "celery"])
+async def jobs(own: Valkey, postgres: Postgres, request: pytest.FixtureRequest) -> AsyncIterator[BoundJobs]:
     """Jobs that run in this process."""
     engine = sql_engine(postgres.database("test_jobs_resume"))
-    async with keyspace.connect(own.url, CATALOGUE, resources={JOBS: engine}) as store:
+    resources = {JOBS: delivered_by(request.param, engine)}
+    async with keyspace.connect(own.url, CATALOGUE, resources=resources) as store:
         jobs = store[JOBS]
         await jobs.create_tables()
         yield jobs
@@ -134,6 +137,18 @@ async def test_a_job_without_checkpoint_continues_from_sql(jobs: BoundJobs) -> N
     job_id = await jobs.enqueue(outline)
     assert await attempt_by(jobs).run(job_id) == "rescheduled"
     await jobs.store.call("FLUSHALL")
+    await due(jobs, job_id)
+    assert await attempt_by(jobs).run(job_id) == "done"
+    assert WORK[job_id] == ["cheap", "outline", "cheap"]
+
+
+@pytest.mark.parametrize("fence", [b"9" * 18, b"1e300", b"no number"])
+async def test_a_hostile_checkpoint_stops_no_job(jobs: BoundJobs, fence: bytes) -> None:
+    """A fence, a name or a result that we never wrote is ignored; a step that only Redis had is repeated."""
+    job_id = await jobs.enqueue(outline)
+    assert await attempt_by(jobs).run(job_id) == "rescheduled"
+    key = JOBS.checkpoints.key(job_id=job_id)
+    await jobs.store.call("HSET", key, "_fence", fence, "step:cheap", b"\xff{", b"\xff", b"\xff")
     await due(jobs, job_id)
     assert await attempt_by(jobs).run(job_id) == "done"
     assert WORK[job_id] == ["cheap", "outline", "cheap"]
@@ -178,13 +193,19 @@ async def _waits(job_id: str, fence: int) -> bool:
     return f"waits by {fence}" in WORK.get(job_id, [])
 
 
+async def _claimed_as_if_expired(jobs: BoundJobs, job_id: str, worker: str) -> JobRow:
+    """Claim a running job; its worker cannot renew its lease in between, as it could after `lapse`."""
+    table = JOBS.tables.jobs
+    claim = update(table).where(table.c.id == job_id).values(claim_values(table.c, worker, JOBS.lease))
+    async with jobs.engine.begin() as sql:
+        return read_row((await sql.execute(claim.returning(*row_columns(JOBS.tables)))).one())
+
+
 async def test_an_overtaken_worker_is_cancelled_with_the_reason(jobs: BoundJobs) -> None:
     """An overtaken worker is cancelled in its step, with the name of the other, and records nothing."""
     job_id, old = await begun(jobs, "old")
-    await jobs._backend.rows.renew(
-        job_id, 1, timedelta(seconds=-1)
-    )  # as if it had hung for longer than its lease
-    new = asyncio.create_task(attempt_by(jobs, "new").run(job_id))
+    row = await _claimed_as_if_expired(jobs, job_id, "new")
+    new = asyncio.create_task(attempt_by(jobs, "new").run_claimed(row, monotonic()))
     assert await old == "lost"
     await until(lambda: _waits(job_id, 2))
     GATES[job_id].set()
@@ -227,10 +248,10 @@ async def test_a_late_worker_is_refused_by_sql_and_redis(jobs: BoundJobs) -> Non
     lapsed = timedelta(seconds=-1)
     row = await jobs._backend.rows.claim(job_id, "old", lapsed)
     assert row is not None
-    old = await resume_run(jobs._backend, row)
+    old = await resumed(jobs, row)
     taken = await jobs._backend.rows.claim(job_id, "new", timedelta(seconds=30))
     assert taken is not None
-    await resume_run(jobs._backend, taken)
+    await resumed(jobs, taken)
     with pytest.raises(JobLost, match="SQL has a later fence"):
         await old.step("by SQL", did, old, "late")
     with pytest.raises(JobLost, match="carries the later fence 2"):
@@ -244,16 +265,3 @@ async def test_a_database_restored_from_a_backup_catches_up_with_redis(jobs: Bou
     await jobs._backend._checkpoints.open(job_id, 7, "before the restore")._begin()
     assert await attempt_by(jobs).run(job_id) == "done"
     assert (await jobs.get(job_id)).fence == 8
-
-
-async def test_a_job_of_an_unknown_kind_waits_for_another_worker(jobs: BoundJobs) -> None:
-    """It is rescheduled with an error that says what is missing."""
-    job_id = await jobs.enqueue(gated)
-    known = JOBS.kinds.pop("gated")
-    try:
-        assert await attempt_by(jobs).run(job_id) == "unknown"
-    finally:
-        JOBS.kinds["gated"] = known
-    row = await jobs.get(job_id)
-    assert row.state == "waiting"
-    assert "does not know the job 'gated'" in str(row.error)

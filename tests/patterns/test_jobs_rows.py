@@ -7,14 +7,13 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import MetaData, text
 
 from ephemera.embedded import Postgres, Valkey
 from ephemera.patterns.jobs import BoundJobs, JobRow
+from ephemera.patterns.jobs._rows import CompletedJob, HeldJob, job_tables
 from tests.patterns.job_fixtures import generate
 from tests.patterns.job_store import opened
-
-pytestmark = pytest.mark.standalone("jobs refuse a cluster as their broker: Celery has no transport for one")
 
 LEASE = timedelta(seconds=30)
 LAPSED = timedelta(seconds=-1)
@@ -25,6 +24,12 @@ async def jobs(server: Valkey, postgres: Postgres) -> AsyncIterator[BoundJobs]:
     """Jobs without a worker."""
     async with opened(server.url, postgres.database("test_jobs_rows")) as bound:
         yield bound
+
+
+def test_a_column_with_a_default_is_never_null() -> None:
+    """Queries need not ask for a third value where a new row has a definite one."""
+    columns = [column for table in job_tables(MetaData(), "jobs") for column in table.columns]
+    assert not [str(column) for column in columns if column.server_default is not None and column.nullable]
 
 
 async def claimed(jobs: BoundJobs, lease: timedelta = LEASE) -> JobRow:
@@ -48,9 +53,9 @@ async def test_one_of_many_workers_gets_a_job(jobs: BoundJobs) -> None:
 async def test_a_job_is_taken_over_when_its_lease_has_expired_and_not_before(jobs: BoundJobs) -> None:
     """A renewed lease refuses other workers; after an expired one the next worker gets a larger fence."""
     row = await claimed(jobs, LAPSED)
-    assert await jobs._backend.rows.renew(row.id, row.fence, LEASE)
+    assert await jobs._backend.rows.renew([HeldJob(row.id, row.fence)], LEASE)
     assert await jobs._backend.rows.claim(row.id, "two", LEASE) is None
-    assert await jobs._backend.rows.renew(row.id, row.fence, LAPSED)
+    assert await jobs._backend.rows.renew([HeldJob(row.id, row.fence)], LAPSED)
     taken = await jobs._backend.rows.claim(row.id, "two", LEASE)
     assert taken is not None
     assert (taken.fence, taken.attempts, taken.worker) == (2, 2, "two")
@@ -61,9 +66,9 @@ async def test_sql_refuses_every_write_with_an_older_fence(jobs: BoundJobs) -> N
     row = await claimed(jobs, LAPSED)
     new = await jobs._backend.rows.claim(row.id, "two", LEASE)
     rows, old = jobs._backend.rows, (row.id, row.fence)
-    assert not await rows.renew(*old, LEASE)
+    assert not await rows.renew([HeldJob(*old)], LEASE)
     assert not await rows.record(None, *old, "step", b"1")
-    assert await rows.complete(*old, 1) is None
+    assert await rows.complete([CompletedJob(*old, "1")]) == []
     assert await rows.fail(*old, "dead", "late") is None
     assert await rows.reschedule(*old, "late", LEASE) is None
     assert await rows.release(*old) is None
@@ -95,6 +100,23 @@ async def test_a_rescheduled_job_is_not_claimed_early(jobs: BoundJobs) -> None:
     assert await jobs._backend.rows.claim(row.id, "two", LEASE) is None
     waiting = await jobs.get(row.id)
     assert (waiting.state, waiting.error, waiting.attempts) == ("waiting", "ValueError: no", 1)
+
+
+async def test_a_snoozed_job_is_not_claimed_early(jobs: BoundJobs) -> None:
+    """A job that is snoozed waits for its delay; the attempt does not count."""
+    row, rows = await claimed(jobs), jobs._backend.rows
+    snoozed = await rows.snooze(row.id, row.fence, LEASE)
+    assert snoozed is not None
+    assert (snoozed.state, snoozed.attempts) == ("waiting", 0)
+    assert await rows.claim(row.id, "two", LEASE) is None
+
+
+async def test_the_checkpoint_names_the_worker_of_the_row(jobs: BoundJobs) -> None:
+    """A checkpoint in Redis shows which worker holds the job."""
+    row = await claimed(jobs)
+    checkpoint = jobs._backend.checkpoint(row)
+    await checkpoint._begin()
+    assert await jobs._backend.store.call("HGET", checkpoint._key, "_worker") == b"one"
 
 
 async def test_a_released_job_has_not_used_an_attempt(jobs: BoundJobs) -> None:

@@ -53,7 +53,7 @@ async def test_patterns_of_any_number_of_fields(locked: Store, locks: Locks, fie
     """Locks without fields and with several can be held and waited for, also on a cluster."""
     async with locked[locks].hold(**fields) as held:
         next_one = asyncio.create_task(_fence(locked, locks, **fields))
-        await queued(locked, locks, 1, **locks.keys(fields).fields)
+        await queued(locked, locks, 1, **locks._keys(fields).fields)
     assert await next_one > held.fence
 
 
@@ -134,8 +134,8 @@ async def test_every_key_is_declared_shares_a_slot_and_has_a_ttl(locked: Store, 
     async with locked[LOCKS].hold(name=key):
         waiting = asyncio.create_task(_fence(locked, LOCKS, name=key))
         await queued(locked, LOCKS, 1, name=key)
-        place = LOCKS.keys({"name": key})
-        names = (*place.acquire, LOCKS.wake_channel(place, "token"))
+        place = LOCKS._keys({"name": key})
+        names = (*place.acquire, LOCKS._wake_channel(place, "token"))
         assert len({key_slot(name) for name in names}) == 1
         for name in place.acquire:
             assert CATALOGUE.classify(name.encode()) is not None

@@ -108,9 +108,9 @@ async def test_a_timeout_of_zero_is_one_attempt(locked: Store, key: str) -> None
 async def test_a_dead_waiter_is_skipped(locked: Store, key: str) -> None:
     """Waiters whose connection is gone do not delay the others, however many they are."""
     async with locked[LOCKS].hold(name=key):
-        gone = LOCKS.keys({"name": key})
+        gone = LOCKS._keys({"name": key})
         for number in range(50):
-            await locked[LOCKS.waiters].add({LOCKS.wake_channel(gone, f"gone-{number}"): number}, name=key)
+            await locked[LOCKS.waiters].add({LOCKS._wake_channel(gone, f"gone-{number}"): number}, name=key)
         waiting = asyncio.create_task(_turn(locked, key))
         await queued(locked, LOCKS, 51, name=key)
         released = _now()
@@ -119,7 +119,7 @@ async def test_a_dead_waiter_is_skipped(locked: Store, key: str) -> None:
 
 async def test_a_waiter_that_hangs_costs_a_second(locked: Store, key: str) -> None:
     """A waiter that ignores its wake-up delays the next one by a second, not by a lease."""
-    channel = LOCKS.wake_channel(LOCKS.keys({"name": key}), "hangs")
+    channel = LOCKS._wake_channel(LOCKS._keys({"name": key}), "hangs")
     async with locked.client("queue").subscribe(channel, kind="shard"):
         async with locked[LOCKS].hold(name=key):
             await locked[LOCKS.waiters].add({channel: 1}, name=key)
@@ -206,7 +206,7 @@ async def test_two_stores_exclude_each_other(server: Valkey, key: str, locks: Lo
 async def test_the_access_rules_of_the_catalogue_suffice(victim: Valkey) -> None:
     """Under the access rules of the catalogue, locks are acquired, waited for, renewed and released."""
     victim.ask("ACL", "SETUSER", "service", *access_rules(CATALOGUE, "service").rules(), ">secret")
-    url = victim.url.replace("redis://", "redis://service:secret@")
+    url = f"redis://service:secret@127.0.0.1:{victim.port}"
     async with connect(url, CATALOGUE) as one, connect(url, CATALOGUE) as other:
         async with one[LOCKS].hold(name="allowed"):
             waiting = asyncio.create_task(_turn(other, "allowed"))

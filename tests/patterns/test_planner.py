@@ -14,7 +14,16 @@ import sqlalchemy as sa
 from ephemera import connect
 from ephemera.embedded import Postgres, Valkey
 from ephemera.errors import InvalidDeclaration, UndeclaredKeyspace
-from ephemera.patterns.planner import Dataset, Plan, Task, TickLimits, UserFacts, Verdict, decide
+from ephemera.patterns.planner import (
+    Dataset,
+    Plan,
+    PlannerTiming,
+    Task,
+    TickLimits,
+    UserFacts,
+    Verdict,
+    decide,
+)
 from tests.chaos.conftest import victim
 from tests.patterns.planner_world import DAY, HOUR, PLANS, World, database, declare, ids, world
 from tests.resources import with_resources
@@ -105,6 +114,20 @@ async def test_the_cooldown_postpones_and_does_not_lose(here: World) -> None:
     await here.change("ann", last_enqueued_at=ago, recheck_at=sa.func.now())
     await here.tick()
     assert here.users() == ["ann"]
+
+
+async def test_a_recheck_that_finds_nothing_is_over(one: World) -> None:
+    """The recheck of a user who is not due ends; that of a user in their cooldown is moved to its end."""
+    await one.add_user("ann", "art")
+    await one.add_user("bob", "sea", plan="calm")
+    await one.publish("sea", 3)
+    await one.change("ann", recheck_at=sa.func.now())
+    await one.change("bob", recheck_at=sa.func.now(), last_enqueued_at=sa.func.now() - HOUR / 2)
+    await one.tick()
+    assert one.tasks == []
+    assert (await one.row("ann")).recheck_at is None
+    bob = await one.row("bob")
+    assert bob.recheck_at - bob.last_enqueued_at == pytest.approx(HOUR, abs=HOUR / 3600)
 
 
 async def test_a_run_saves_everything(here: World) -> None:
@@ -435,7 +458,7 @@ async def test_a_planner_survives_failing_ticks(one: World) -> None:
         nonlocal calls
         calls += 1
         if calls == 1:
-            raise OSError("the queue is away")
+            raise OSError("the queue is unavailable")
         await one.enqueue(tasks)
 
     running = asyncio.create_task(one.planner.run(enqueue, every=timedelta(milliseconds=50)))
@@ -444,7 +467,7 @@ async def test_a_planner_survives_failing_ticks(one: World) -> None:
     await one.work()
     ticks = one.planner.status.ticks
     await one.publish("art", 3)
-    await eventually(lambda: one.tasks)  # it goes on
+    await eventually(lambda: one.tasks)  # it continues
     await eventually(lambda: one.planner.status.ticks > ticks)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -454,7 +477,8 @@ async def test_a_planner_survives_failing_ticks(one: World) -> None:
 
 async def test_a_run_has_a_timeout(server: Valkey, postgres: Postgres) -> None:
     """At `run_timeout` a build is cancelled, nothing is saved, and the user can be rebuilt."""
-    async with world(server.url, database(postgres), run_timeout=timedelta(seconds=3)) as here:
+    timing = PlannerTiming(run_timeout=timedelta(seconds=3), lease=timedelta(seconds=2))
+    async with world(server.url, database(postgres), timing=timing) as here:
         await here.add_user("ann", "art")
         await here.publish("art", 3)
         cancelled = []

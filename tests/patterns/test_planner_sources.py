@@ -156,9 +156,9 @@ async def test_a_reconnect_between_two_ticks_triggers_a_sweep(here: World) -> No
     await here.store.call("FLUSHALL")
     queue = here.store.client("queue")
     assert isinstance(queue, NodeClient)
-    connected = queue.connects
+    connected = queue.connection_count
     queue.link.drop("its master died")
-    await eventually(lambda: queue.connects > connected)
+    await eventually(lambda: queue.connection_count > connected)
     await here.tick()
     assert here.users() == ["ann"]
 

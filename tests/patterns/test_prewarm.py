@@ -154,7 +154,7 @@ async def test_a_failed_opening_is_tried_again(server: Valkey) -> None:
         nonlocal asked
         asked += 1
         if asked == 1:
-            raise LookupError("the database is away for a moment")
+            raise LookupError("the database is briefly unavailable")
         return [{"season": "2026"}]
 
     async def load(source: Source, season: str) -> str:

@@ -13,7 +13,15 @@ import pytest
 from ephemera import Catalogue, Store, keyspace, sliding
 from ephemera.embedded import Valkey
 from ephemera.errors import InvalidDeclaration, InvalidValue, StoreClosed
-from ephemera.patterns.progress import ENDED, Missed, Progress, ProgressEntry, Snapshot, progress_script
+from ephemera.patterns.progress import (
+    ENDED,
+    Missed,
+    Progress,
+    ProgressEntry,
+    Snapshot,
+    entry_arguments,
+    progress_script,
+)
 from ephemera.patterns.progress._entries import Position
 from ephemera.wire import Script
 from tests.patterns.progress_fixtures import (
@@ -89,6 +97,23 @@ async def test_a_listener_that_has_the_end_gets_nothing_more(alone: Store, key: 
     for after in (last, ENDED):
         assert await collect(progress.listen(job_id=key, after=after, snapshot=truth.snapshot)) == []
     assert truth.asked == 0
+
+
+async def test_a_stream_can_be_reopened(store: Store, key: str) -> None:
+    """`reopen` continues an ended stream, whose old end is ignored, and leaves others as they are."""
+    progress, truth = store[PROGRESS], JobDatabase()
+    await progress.reopen(job_id=key)
+    await progress.append(SlideDone(0), job_id=key)
+    await progress.reopen(job_id=key)
+    ended = await progress.append(Done(1), job_id=key)
+    for _ in range(2):
+        await progress.reopen(job_id=key)
+    await progress.append(SlideDone(1), job_id=key)
+    await progress.append(Done(2), job_id=key)
+    assert await collect(progress.listen(job_id=key, snapshot=truth.snapshot)) == [0, 1, "done"]
+    assert await collect(progress.listen(job_id=key, after=ended, snapshot=truth.snapshot)) == [1, "done"]
+    assert truth.asked == 0
+    assert await store.call("XLEN", PROGRESS.key(job_id=key)) == 5
 
 
 async def test_a_deleted_stream_gives_a_snapshot(store: Store, key: str) -> None:
@@ -210,7 +235,7 @@ async def test_an_undecodable_entry_counts_as_missed(alone: Store, key: str) -> 
     """An entry that this version cannot decode counts as missed; those around it do not."""
     progress, truth = alone[PROGRESS], JobDatabase()
     await progress.append(SlideDone(0), job_id=key)
-    foreign = PROGRESS.entry_arguments(SlideDone(1), job_id=key)._replace(payload=b'["1other",{}]')
+    foreign = entry_arguments(PROGRESS, SlideDone(1), job_id=key)._replace(payload=b'["1other",{}]')
     await alone.run(progress_script("ephemera.patterns.progress", "append"), (foreign.message,), foreign)
     await progress.append(Done(2), job_id=key)
     got = await collect(progress.listen(job_id=key, snapshot=truth.snapshot))
@@ -247,7 +272,7 @@ async def test_a_reconnected_listener_gets_an_end_whose_event_was_lost(store: St
     last = await progress.append(SlideDone(0), job_id=key)
     async with progress.listen(job_id=key, after=last, snapshot=truth.snapshot) as updates:
         assert await updates.catch_up() == []
-        assert not updates.ended, "it goes on"
+        assert not updates.ended, "it continues"
     truth.ended, truth.slides = True, 1
     async with progress.listen(job_id=key, after=last, snapshot=truth.snapshot) as updates:
         assert [shown(update) for update in await updates.catch_up()] == [{"job": key, "slides": 1}]
@@ -326,7 +351,7 @@ async def test_another_script_can_append_an_entry(store: Store, key: str) -> Non
         + "redis.call('SET', KEYS[2], ARGV[6], 'PX', 60000)\n"
         "return append_entry(KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])",
     )
-    arguments = PROGRESS.entry_arguments(SlideDone(1), job_id=key)
+    arguments = entry_arguments(PROGRESS, SlideDone(1), job_id=key)
     keys = (PROGRESS.key(job_id=key), f"checkpoint:{{{key.replace('[', '%5B').replace(']', '%5D')}}}")
     entry_id = await store.run(script, keys, (*arguments, "step 1"))
     assert await store[PROGRESS.keyspace].range(job_id=key) == [(entry_id.decode(), SlideDone(1))]
@@ -359,3 +384,15 @@ def test_wrong_declarations_are_refused(pattern: str, options: Any, message: str
 def test_an_entry_has_a_readable_repr() -> None:
     """The `repr` of an entry has its id and its event."""
     assert "3-4" in repr(ProgressEntry(Position(3, 4), SlideDone(1), is_last=False))
+
+
+async def test_an_id_that_is_not_ours_is_skipped(store: Store, key: str) -> None:
+    """An entry of another program, with an id that no position can have, hides none that follow it."""
+    progress, truth = store[PROGRESS], JobDatabase()
+    first = await progress.append(SlideDone(0), job_id=key)
+    await progress.append(Done(1), job_id=f"{key}:other")
+    ((_, done),) = await store.call("XRANGE", PROGRESS.key(job_id=f"{key}:other"), "-", "+")
+    for entry_id in (f"1-{10**18}", "2-1"):
+        await store.call("XADD", PROGRESS.key(job_id=key), entry_id, *done)
+    assert await collect(progress.listen(job_id=key, after=first, snapshot=truth.snapshot)) == ["done"]
+    assert truth.asked == 0

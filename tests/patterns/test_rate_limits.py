@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from ephemera import sync
-from ephemera.embedded import Valkey
+from ephemera.embedded import Cluster, Valkey
 from ephemera.errors import InvalidClaim, ServerError, UndeclaredKeyspace, WrongFields
 from ephemera.keyspace import Catalogue, Store, connect
-from ephemera.patterns.rate_limits import BoundRateLimits, RateLimits, Rule, fixed_window
+from ephemera.patterns.rate_limits import BoundRateLimits, Claim, RateLimits, Rule, fixed_window
 from ephemera.wire import key_slot
 from tests.patterns.limit_fixtures import (
     CATALOGUE,
@@ -155,6 +155,25 @@ async def test_claims_with_a_common_tag_share_a_slot(limiter: BoundRateLimits) -
     assert len({key_slot(claim.key) for claim in claims}) == 1
 
 
+async def test_a_check_over_several_slots_is_all_or_nothing(cluster: Cluster) -> None:
+    """Of claims in two slots a peek takes nothing, a check from both, and a denial gives back its units."""
+    async with connect(cluster.url, CATALOGUE) as store:
+        limiter, first = store[LIMITS], WINDOW.on(new_subject())
+        second = next(
+            each for each in iter(lambda: LOG.on(new_subject()), None) if _use_different_slots(first, each)
+        )
+        assert (await limiter.peek(first, second, cost=2)).remaining == 5
+        assert (await limiter.check(first, second, cost=2)).remaining == 3
+        assert (await limiter.check(second, cost=3)).remaining == 0
+        assert not (await limiter.peek(first, second)).allowed
+        assert not (await limiter.check(first, second)).allowed
+        assert [(await limiter.peek(each)).remaining for each in (first, second)] == [3, 0]
+
+
+def _use_different_slots(first: Claim, second: Claim) -> bool:
+    return key_slot(first.key) != key_slot(second.key)
+
+
 async def test_invalid_checks_are_refused(limiter: BoundRateLimits) -> None:
     """Each error names the rule and what to do."""
     claim = WINDOW.on(new_subject())
@@ -208,7 +227,7 @@ async def test_an_error_that_is_not_an_outage_is_raised(server: Valkey) -> None:
     server.ask(
         "ACL", "SETUSER", "limited-no-scripts", "on", ">secret", "~*", "&*", "+@all", "-evalsha", "-eval"
     )
-    url = server.url.replace("redis://", "redis://limited-no-scripts:secret@")
+    url = f"redis://limited-no-scripts:secret@127.0.0.1:{server.port}"
     async with connect(url, CATALOGUE) as store:
         with pytest.raises(ServerError, match="NOPERM"):
             await store[LIMITS].check(WINDOW.on(new_subject()))
@@ -218,9 +237,9 @@ def test_synchronous_code_checks_limits(server: Valkey) -> None:
     """A synchronous store runs every operation of the limits, cached denials too."""
     claim = WINDOW.on(new_subject())
     with sync.connect(server.url, CATALOGUE) as store:
-        limiter = store.aio[LIMITS]
-        assert store.wait(limiter.check(claim, cost=5)).remaining == 0
-        while store.wait(limiter.check(claim)).source != "memory":
+        limiter = store[LIMITS]
+        assert limiter.check(claim, cost=5).remaining == 0
+        while limiter.check(claim).source != "memory":
             pass
-        store.wait(limiter.reset(claim))
-        assert store.wait(limiter.check(claim)).remaining == 4
+        limiter.reset(claim)
+        assert limiter.check(claim).remaining == 4

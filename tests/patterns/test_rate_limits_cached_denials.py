@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from time import monotonic
 
 import pytest
 
@@ -73,6 +74,17 @@ async def _scripts_run(store: Store) -> int:
     statistics = (await store.call("INFO", "commandstats")).decode()
     lines = [line for line in statistics.splitlines() if line.startswith("cmdstat_evalsha:")]
     return int(lines[0].split("calls=")[1].split(",")[0])
+
+
+async def test_a_denial_is_checked_again_within_a_minute(server: Valkey) -> None:
+    """A counter that another program wrote, or that was lost, denies no longer than that after its end."""
+    async with connect(server.url, CATALOGUE) as store:
+        limiter, claim = store[LIMITS], WINDOW.on(new_subject())
+        await _fill(limiter, claim)
+        denied = await _until_cached(limiter, claim)
+        assert denied.retry_after is not None
+        left = limiter._denials.by_claim[claim.id].until - monotonic()
+        assert 0 < left <= 60
 
 
 async def test_a_denial_ends_when_announced(server: Valkey) -> None:
@@ -229,7 +241,7 @@ async def test_without_the_right_to_subscribe_denials_are_not_cached(
 ) -> None:
     """Without access to the channel every denial comes from the server, and the log says why, once."""
     server.ask("ACL", "SETUSER", "limited-deaf", "on", ">secret", "~*", "resetchannels", "+@all")
-    url = server.url.replace("redis://", "redis://limited-deaf:secret@")
+    url = f"redis://limited-deaf:secret@127.0.0.1:{server.port}"
     async with connect(url, CATALOGUE) as store:
         limiter, claim = store[LIMITS], WINDOW.on(new_subject())
         await _fill(limiter, claim)

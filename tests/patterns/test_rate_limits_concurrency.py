@@ -48,8 +48,8 @@ async def test_eight_processes_are_admitted_exactly_the_limit(target: Valkey | C
     for rule, limit in ((BRIEF, 50), (CROWD, 600)):
         moments = admitted[rule.name]
         assert len(moments) > limit
-        apart = [later - earlier for earlier, later in zip(moments, moments[limit:], strict=False)]
-        assert min(apart) >= rule.algorithm.per
+        intervals = [later - earlier for earlier, later in zip(moments, moments[limit:], strict=False)]
+        assert min(intervals) >= rule.algorithm.per
     moments = admitted["flow"]
     assert len(moments) > 40
     for first, begun in enumerate(moments):

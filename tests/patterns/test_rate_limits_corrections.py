@@ -11,6 +11,7 @@ from ephemera.embedded import Valkey
 from ephemera.errors import InvalidClaim
 from ephemera.keyspace import Store, connect
 from ephemera.patterns.rate_limits import BoundRateLimits, Rule
+from ephemera.patterns.rate_limits._slots import CORRECT
 from tests.patterns.limit_fixtures import (
     BRIEF,
     CATALOGUE,
@@ -89,9 +90,9 @@ async def test_expired_units_need_no_refund(server: Valkey, rule: Rule) -> None:
         early = await limiter.check(claim, cost=5)
         while not (later := await limiter.check(claim, cost=5)).allowed:
             await asyncio.sleep(0.005)
-        state = await store.call("GET", later.keys[0])
+        state = await store.call("GET", later._keys[0])
         await limiter.refund(early)
-        assert await store.call("GET", later.keys[0]) in (state, None)  # None: it has expired, too
+        assert await store.call("GET", later._keys[0]) in (state, None)  # None: it has expired, too
 
 
 async def test_a_refund_finds_its_log_entry(limiter: BoundRateLimits) -> None:
@@ -101,6 +102,24 @@ async def test_a_refund_finds_its_log_entry(limiter: BoundRateLimits) -> None:
     for decision in taken:
         assert await limiter.refund(decision)
     assert (await limiter.peek(claim)).remaining == 600
+
+
+async def test_a_refund_takes_from_no_other_entry_of_the_log(server: Valkey) -> None:
+    """Units are given back to the grain they were taken in: earlier and later units keep their times."""
+    async with connect(server.url, CATALOGUE) as store:
+        seconds, microseconds = map(int, await store.call("TIME"))
+        now, key = seconds * 1000 + microseconds // 1000, f"corrected:{new_subject()}"
+        earlier, own, later = now - 3000, now - 2000, now - 100
+        await store.call("SET", key, _log((earlier, 1), (own, 2), (later, 1)), "PX", 60_000)
+        correction = ("channel", "id", "sliding", -2, 60_000, own)
+        assert await store.call("EVAL", CORRECT.source, 1, key, *correction) == 1
+        assert await store.call("GET", key) == _log((earlier, 1), (later, 1))
+
+
+def _log(*entries: tuple[int, int]) -> bytes:
+    """The state of a sliding window: the sum, then each entry's time and units."""
+    numbers = (sum(units for _, units in entries), *(number for entry in entries for number in entry))
+    return b"".join(number.to_bytes(6, "big") for number in numbers)
 
 
 async def test_a_reservation_settles_at_its_end(limiter: BoundRateLimits) -> None:

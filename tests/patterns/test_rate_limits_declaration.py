@@ -70,7 +70,7 @@ async def test_keys_are_as_declared(server: Valkey) -> None:
         while before.minute != _now(server).minute:  # the minute ended during the test
             before = _now(server)
             decision = await store[LIMITS].check(*claims)
-        assert sorted(decision.keys) == sorted(expected(before))
+        assert sorted(decision._keys) == sorted(expected(before))
         for key, ends in expected(before).items():
             assert await store.call("GET", key) in (b"1", b"2")
             assert await store.call("EXPIRETIME", key) == ends

@@ -13,6 +13,7 @@ from ephemera import keyspace, sync
 from ephemera.embedded import Valkey
 from ephemera.errors import InvalidValue, LoadTimeout, StoreClosed
 from ephemera.keyspace import Catalogue, Store, fixed
+from ephemera.patterns.embedders import Lexical
 from ephemera.patterns.semantic_cache import (
     BoundSemanticCache,
     Hits,
@@ -107,7 +108,7 @@ async def test_hits_and_tokens_are_counted(
     for prompt in ("a pitch @0", "a pitch @0", "the pitch @3"):
         await outlines.get_or_ask(prompt, where, model)
     assert await outlines.hits(answer.id) == Hits(exact=2, semantic=1, tokens_saved=300)
-    entry, _, hits = OUTLINES.keys(answer.id)
+    entry, _, hits = OUTLINES._keys(answer.id)
     assert await store.call("PEXPIRETIME", hits) == await store.call("PEXPIRETIME", entry) > 0
     after = await outlines.tally(days=2)
     assert after.exact - before.exact == 2
@@ -123,7 +124,7 @@ async def test_an_answer_lives_as_long_as_declared(
 ) -> None:
     """The entry has a TTL of 24 hours, without jitter."""
     answer = await outlines.get_or_ask("a pitch @0", scope(), Model())
-    left = await store.call("PTTL", OUTLINES.entry_key(answer.id))
+    left = await store.call("PTTL", OUTLINES._entry_key(answer.id))
     assert 86_390_000 < left <= 86_400_000
 
 
@@ -170,7 +171,7 @@ async def test_a_reported_hit_is_evicted(
     assert hit.origin == "semantic"
     assert await outlines.report_bad_hit(hit.id)
     assert await _everything(vectors) == 0
-    assert not any([await store.call("EXISTS", key) for key in OUTLINES.keys(hit.id)])
+    assert not any([await store.call("EXISTS", key) for key in OUTLINES._keys(hit.id)])
     assert (await outlines.get_or_ask("from Paris @5", where, model)).value == Outline("from Paris @5")
     assert not await outlines.report_bad_hit(hit.id)
     assert (await outlines.tally()).reported >= 1
@@ -232,16 +233,16 @@ async def test_invalidating_a_source_removes_its_answers(
     await outlines.get_or_ask("three @180", others, model)
     assert await outlines.invalidate_source("b") == 2
     for answer in (by_scope, by_word):
-        assert await store.call("EXISTS", OUTLINES.entry_key(answer.id)) == 0
+        assert await store.call("EXISTS", OUTLINES._entry_key(answer.id)) == 0
     assert await _everything(vectors) == 1
     assert (await outlines.get_or_ask("one @1", theirs, model)).origin == "asked"
     assert (await outlines.get_or_ask("three @180", others, model)).origin == "exact"
 
 
-async def test_prompts_without_words_are_matched_exactly(store: Store) -> None:
-    """With the default embedder a prompt of punctuation has no direction: it is asked, then an exact hit."""
+async def test_prompts_without_words_are_matched_exactly(store: Store, vectors: Qdrant) -> None:
+    """To `Lexical` a prompt of punctuation has no direction: it is asked, then an exact hit."""
     model, where = Model(), scope()
-    outlines = store[OUTLINES]
+    outlines = semantic_cache(store, OUTLINES, embedder=Lexical(), vectors=vectors)
     assert (await outlines.get_or_ask("?!", where, model)).origin == "asked"
     assert (await outlines.get_or_ask("?!", where, model)).origin == "exact"
     assert (await outlines.get_or_ask("!?", where, model)).origin == "asked"
@@ -270,22 +271,59 @@ async def test_closing_the_store_ends_asks(server: Valkey, vectors: Qdrant) -> N
     """Callers that wait for the model when the store closes get StoreClosed, and no task is left."""
     model = Model()
     model.gate.clear()
-    resources = {OUTLINES: SemanticBackend(vectors=vectors)}
+    resources = {OUTLINES: SemanticBackend(embedder=Compass(), vectors=vectors)}
     async with keyspace.connect(server.url, CATALOGUE, resources=resources) as store:
         outlines = store[OUTLINES]
-        await outlines.find("first", scope())
-        waiting = asyncio.create_task(outlines.get_or_ask("a pitch", scope(), model))
+        await outlines.find("first @0", scope())
+        waiting = asyncio.create_task(outlines.get_or_ask("a pitch @1", scope(), model))
         await eventually(lambda: model.asked)
     with pytest.raises(StoreClosed):
         await waiting
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
+async def test_closing_the_store_ends_embeddings(server: Valkey, vectors: Qdrant) -> None:
+    """Callers that wait for a prompt's vector when the store closes get StoreClosed, and no task is left."""
+    compass = Compass()
+    compass.gate.clear()
+    resources = {OUTLINES: SemanticBackend(embedder=compass, vectors=vectors)}
+    async with keyspace.connect(server.url, CATALOGUE, resources=resources) as store:
+        outlines = store[OUTLINES]
+        waiting = [
+            asyncio.create_task(outlines.find("north @0", scope())),
+            asyncio.create_task(outlines.get_or_ask("south @180", scope(), Model())),
+        ]
+        await eventually(lambda: len(compass.embedded) == len(waiting))
+    outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(each) for each in outcomes] == [StoreClosed, StoreClosed]
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
 def test_synchronous_code(server: Valkey) -> None:
     """The synchronous store runs it, as a Celery task would."""
-    model, where = Model(), scope()
-    with sync.connect(server.url, CATALOGUE) as store:
+    where = scope()
+
+    def ask(prompt: str) -> Outline:
+        return Outline(prompt)
+
+    resources = {OUTLINES: SemanticBackend(embedder=Lexical())}
+    with sync.connect(server.url, CATALOGUE, resources=resources) as store:
         for how in ("asked", "exact"):
-            answer = store.wait(store.aio[OUTLINES].get_or_ask("a pitch", where, model))
+            answer = store[OUTLINES].get_or_ask("a pitch", where, ask)
             assert (answer.origin, answer.value) == (how, Outline("a pitch"))
-        assert store.wait(store.aio[OUTLINES].get_or_ask("A pitch!", where, model)).origin == "semantic"
+        assert store[OUTLINES].get_or_ask("A pitch!", where, ask).origin == "semantic"
+
+
+async def test_an_answer_from_elsewhere_is_found(url: str) -> None:
+    """`put` stores what another program asked: it is found, also as a neighbour, replaced, and deleted."""
+    async with keyspace.connect(url, CATALOGUE) as store, Qdrant() as vectors:
+        outlines, where = semantic_cache(store, OUTLINES, embedder=Compass(), vectors=vectors), scope()
+        for title in ("first", "second"):
+            await outlines.put("given @0", where, Outline(title))
+            exact, near = await outlines.find("given @0", where), await outlines.find("given @1", where)
+            assert exact is not None
+            assert near is not None
+            assert (exact.value, exact.origin) == (Outline(title), "exact")
+            assert (near.value, near.origin) == (Outline(title), "semantic")
+        await outlines.delete("given @0", where)
+        assert await outlines.find("given @1", where) is None

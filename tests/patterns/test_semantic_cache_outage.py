@@ -155,5 +155,6 @@ async def test_an_embedder_that_fails(server: Valkey, monkeypatch: pytest.Monkey
         assert (await outlines.get_or_ask("other @2", where, model)).origin == "asked"
         assert len(compass.embedded) == tried
         compass.broken = False
+        assert outlines._neighbours is not None
         outlines._neighbours._backs_off_until = 0.0  # it has rested long enough
         assert (await outlines.get_or_ask("third @3", where, model)).origin == "semantic"

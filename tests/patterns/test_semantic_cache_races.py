@@ -79,7 +79,7 @@ async def test_two_hundred_changes_leave_nothing_old(server: Valkey) -> None:
         await stores[0].sweep()
         (name,) = await vectors.collections("")
         for point in (await vectors.scroll(name, None)).points:  # what is left has its entry
-            assert await one.call("EXISTS", OUTLINES.entry_key(point.id))
+            assert await one.call("EXISTS", OUTLINES._entry_key(point.id))
 
 
 async def test_deletions_during_asks_leave_nothing_old(server: Valkey) -> None:

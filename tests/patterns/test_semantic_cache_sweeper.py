@@ -14,7 +14,7 @@ from ephemera import keyspace
 from ephemera.embedded import Valkey
 from ephemera.keyspace import Catalogue, Store, fixed
 from ephemera.patterns.semantic_cache import BoundSemanticCache, Qdrant, Scope, SemanticCache, SweepReport
-from ephemera.patterns.semantic_cache._entries import AnswerStore
+from ephemera.patterns.semantic_cache._entries import REMOVE, AnswerStore
 from tests.patterns.outline_cache import CATALOGUE, OUTLINES, Compass, Model, Outline, scope, semantic_cache
 from tests.wire.conditions import eventually
 from tests.wire.unhandled_errors import no_unhandled_errors
@@ -55,7 +55,7 @@ async def test_orphans_do_not_hide_valid_answers(
     await outlines.get_or_ask("alive @12", where, model)
     for degrees in range(10):
         lonely = await outlines.get_or_ask(f"far @{40 + 20 * degrees}", where, model)
-        await store.call("UNLINK", OUTLINES.entry_key(lonely.id))
+        await store.call("UNLINK", OUTLINES._entry_key(lonely.id))
         name = (await vectors.collections(""))[0]
         point = await vectors.get(name, lonely.id)
         assert point is not None
@@ -120,7 +120,7 @@ async def test_the_background_sweep(server: Valkey, vectors: Qdrant) -> None:
     async with keyspace.connect(server.url, SWEPT) as store:
         outlines = semantic_cache(store, BRIEFLY, embedder=Compass(), vectors=vectors)
         answer = await outlines.get_or_ask("a pitch @0", scope(), Model())
-        await store.call("UNLINK", BRIEFLY.entry_key(answer.id))
+        await store.call("UNLINK", BRIEFLY._entry_key(answer.id))
         while await _everything(vectors):
             await asyncio.sleep(0.005)
 
@@ -144,13 +144,37 @@ async def test_a_replaced_answer_is_not_removed(
     model, where = Model(), scope()
     entries: AnswerStore[Outline] = AnswerStore(OUTLINES, store)
     answer = await outlines.get_or_ask("a pitch @0", where, model)
-    await store.call("UNLINK", OUTLINES.entry_key(answer.id))
+    await store.call("UNLINK", OUTLINES._entry_key(answer.id))
     dead = await entries.read(answer.id)
     assert (await outlines.get_or_ask("a pitch @0", where, model)).origin == "asked"
     assert (await outlines.get_or_ask("a pitch @0", where, model)).origin == "exact"
     assert not await entries.remove(answer.id, dead.data)
     assert (await outlines.hits(answer.id)).exact == 1
     assert (await outlines.get_or_ask("a pitch @0", where, model)).origin == "exact"
+
+
+@pytest.mark.parametrize(
+    ("entry", "token", "read", "gone"),
+    [
+        ("", "", "", 1),
+        ("old", "", "old", 1),
+        ("new", "", "old", 0),
+        ("", "asking", "", 0),
+        ("old", "asking", "old", 0),
+    ],
+)
+async def test_an_answer_that_is_asked_for_is_not_removed(
+    server: Valkey, key: str, entry: str, token: str, read: str, gone: int
+) -> None:
+    """Removed is what was read and is not being asked for; otherwise nothing changes, counts included."""
+    keys = (f"{key}:entry", f"{key}:token", f"{key}:counts")
+    async with keyspace.connect(server.url, CATALOGUE) as store:
+        for each, value in zip(keys, (entry, token, "7"), strict=True):
+            if value:
+                await store.call("SET", each, value, "PX", 60_000)
+        assert await store.call("EVAL", REMOVE.source, 3, *keys, read) == gone
+        left = [(await store.call("GET", each) or b"").decode() for each in keys]
+        assert left == (["", token, ""] if gone else [entry, token, "7"])
 
 
 async def test_models_are_not_compared(store: Store, vectors: Qdrant) -> None:

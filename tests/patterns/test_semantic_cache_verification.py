@@ -85,7 +85,7 @@ async def test_a_neighbour_is_verified_once(vectors: Qdrant, server: Valkey) -> 
         point = await vectors.get(name, orphan.id)
         assert point is not None
         await vectors.upsert(name, point, [0.1, 1.0])
-        await store.call("UNLINK", cache.entry_key(orphan.id))
+        await store.call("UNLINK", cache._entry_key(orphan.id))
         assert await outlines.find("asked @89", where) is None
         assert seen == ["refused @90"]
 

@@ -359,10 +359,10 @@ def test_threads_use_sessions_through_a_sync_store(server: Valkey) -> None:
     with sync.connect(server.url, CATALOGUE) as store:
 
         def visit(user: str) -> bool:
-            sessions = store.aio[SLIDING]
-            token = store.wait(sessions.create(Session(user)))
-            seen = [store.wait(sessions.get(token)) for _ in range(20)]
-            return seen == [Session(user)] * 20 and store.wait(sessions.end_all(user)) == 1
+            sessions = store[SLIDING]
+            token = sessions.create(Session(user))
+            seen = [sessions.get(token) for _ in range(20)]
+            return seen == [Session(user)] * 20 and sessions.end_all(user) == 1
 
         with ThreadPoolExecutor(8) as threads:
             assert all(threads.map(visit, [new_user() for _ in range(40)]))

@@ -25,7 +25,7 @@ from ephemera.errors import (
 from ephemera.patterns.usage import BoundUsage, Usage, micros, money
 from ephemera.patterns.usage._units import period_at
 from ephemera.patterns.write_behind import CounterTable
-from ephemera.patterns.write_behind._batches import Sealed
+from ephemera.patterns.write_behind._batches import SEAL, Sealed
 from tests.patterns.lock_fixtures import until
 from tests.patterns.usage_fixtures import (
     BRIEFLY,
@@ -39,7 +39,7 @@ from tests.patterns.usage_fixtures import (
     bound_usage,
     table_of,
 )
-from tests.patterns.write_behind_fixtures import prepare_database, rows
+from tests.patterns.write_behind_fixtures import NO_DELAY, prepare_database, rows
 from tests.resources import with_resources
 
 
@@ -100,8 +100,25 @@ async def test_totals_are_the_same_before_during_and_after_a_flush(
     assert await rows(engine, RECORDS) == [(organization, _this_month(), 0, 7, 420)]
 
 
+@pytest.mark.parametrize("hostile", ["abc", "1.5", "0x10", "9" * 30, ""])
+async def test_totals_that_are_no_numbers_are_rebuilt(
+    usage: BoundUsage, store: Store, organization: str, hostile: str
+) -> None:
+    """Totals that another program wrote are lost totals: reading, counting and reserving keep working."""
+    totals = usage._account(organization).own[0]
+    for act in (
+        lambda: usage.totals(organization),
+        lambda: usage.record(organization, tokens=0),
+        lambda: usage.reserve(organization, limits={"tokens": 100}, tokens=1, reservation_id="one"),
+    ):
+        await usage.record(organization, tokens=5)
+        await store.client("queue").call("HSET", totals, "tokens", hostile)
+        await act()
+    assert await _tokens(usage, organization) == (15, 1)
+
+
 async def _flushed(usage: BoundUsage) -> bool:
-    await usage.flusher(claim_timeout=BRIEFLY).flush()
+    await usage.flusher(claim_timeout=BRIEFLY, **NO_DELAY).flush()
     return await usage.counters.backlog() == 0
 
 
@@ -109,7 +126,7 @@ def _this_month() -> str:
     return datetime.now(UTC).strftime("%Y-%m")
 
 
-@pytest.mark.parametrize("moment", ["pending", "sealed", "written", "forgotten"])
+@pytest.mark.parametrize("moment", ["pending", "filling", "sealed", "written", "forgotten"])
 async def test_lost_totals_are_rebuilt_at_any_stage_of_a_flush(
     usage: BoundUsage, store: Store, engine: AsyncEngine, organization: str, moment: str
 ) -> None:
@@ -118,7 +135,14 @@ async def test_lost_totals_are_rebuilt_at_any_stage_of_a_flush(
     await until(lambda: _flushed(usage))
     await usage.record(organization, tokens=5)
     queue, shard = usage.counters._queue, usage.counters.declared.shards.of(organization)
-    if moment != "pending":
+    if moment == "filling":
+        await usage.record(organization, presentations=1)
+        counters = USAGE.counters
+        keys = counters.shards.keys(counters.shards.state, counters.pending, counters.sealed)[shard]
+        arguments = ("flusher", 1, "e", 0, 1000, 1, 1)  # move one of the two counters
+        assert await store.client("queue").run(SEAL, keys, arguments) == 1
+        assert await store.client("queue").call("HLEN", keys[2]) == 1
+    elif moment != "pending":
         sealed: Any = await queue.seal(shard, "flusher", 1, "e", 0)
         batch = await usage.counters._queue.read(sealed)
         if moment != "sealed":
@@ -197,7 +221,7 @@ async def test_totals_stay_right_under_random_flushes_and_losses(
 
     async def flush() -> None:
         while not done.is_set():
-            await usage.flusher(claim_timeout=BRIEFLY).flush()
+            await usage.flusher(claim_timeout=BRIEFLY, **NO_DELAY).flush()
 
     async def lose() -> None:
         while not done.is_set():
@@ -356,7 +380,8 @@ async def test_the_period_is_by_the_servers_clock(
 ) -> None:
     """A process whose clock is months off counts for the server's month, and corrects its clock."""
     usage._clock._offset = -100 * 86_400
-    usage._clock._period = period_at(0, "month")
+    calendar = USAGE.calendar
+    usage._clock._periods[calendar] = period_at(0, calendar)
     await usage.record(organization, tokens=1)
     assert (await usage.totals(organization)).period == _this_month()
     usage._clock.synchronize(0)
@@ -382,8 +407,17 @@ async def test_the_backlog_has_a_limit(store: Store, engine: AsyncEngine) -> Non
     with pytest.raises(BacklogFull):
         await usage.record("c", calls=1)
     await usage.record("a", calls=1)
-    assert (await usage.totals("a")).used == {"calls": 2}
-    assert (await usage.totals("c")).used == {"calls": 0}
+    assert (await usage.totals("a")).used == {"calls": 2, "errors": 0}
+    assert (await usage.totals("c")).used == {"calls": 0, "errors": 0}
+
+
+async def test_the_last_room_of_the_backlog_is_used(store: Store, engine: AsyncEngine) -> None:
+    """A record of a pending and a new counter needs room for one, and that may be the last."""
+    usage = with_resources(store, {DAILY: CounterTable(engine, DAYS, DAILY.counters)})[DAILY]
+    await usage.record("a", calls=1)
+    await usage.record("a", calls=1, errors=1)
+    with pytest.raises(BacklogFull):
+        await usage.record("b", calls=1)
 
 
 async def test_a_total_beyond_2_53_is_refused(usage: BoundUsage, organization: str) -> None:
@@ -392,6 +426,17 @@ async def test_a_total_beyond_2_53_is_refused(usage: BoundUsage, organization: s
     with pytest.raises(Exception, match="exceed 2"):
         await usage.record(organization, presentations=1, tokens=1)
     assert (await usage.totals(organization)).used["presentations"] == 0
+
+
+async def test_a_flushed_total_counts_towards_2_53(usage: BoundUsage, organization: str) -> None:
+    """What is in SQL already is part of the live total, so nothing more than fits is added to it."""
+    await usage.record(organization, tokens=2**53 - 2)
+    assert (await usage.totals(organization)).used["tokens"] == 2**53 - 2
+    await until(lambda: _flushed(usage))
+    await usage.record(organization, tokens=1)
+    with pytest.raises(Exception, match="exceed 2"):
+        await usage.record(organization, tokens=1)
+    assert (await usage.totals(organization)).used["tokens"] == 2**53 - 1
 
 
 async def test_wrong_amounts_are_refused(usage: BoundUsage, organization: str) -> None:
@@ -415,7 +460,7 @@ async def test_wrong_amounts_are_refused(usage: BoundUsage, organization: str) -
 def test_declarations_that_cannot_work_are_refused() -> None:
     """Periods and measures are checked when declared."""
     declare: Any = Usage
-    for wrong in ({"period": "week"}, {"measures": ["idempotency_key"]}, {"measures": ["not a name"]}):
+    for wrong in ({"period": "year"}, {"measures": ["idempotency_key"]}, {"measures": ["not a name"]}):
         with pytest.raises(InvalidDeclaration):
             declare(Catalogue("wrong"), **{"measures": ["tokens"], "purpose": "p", **wrong})
 
@@ -435,22 +480,12 @@ def test_the_defaults_are_15_minutes_and_90_days() -> None:
     assert USAGE.totals.key(organization_id="acme", period="2026-11", shard=2) == "usage:acme:2026-11:{2}"
 
 
-def test_periods_are_months_and_days_of_utc() -> None:
-    """A period's bounds are exact at the end of a year and on a leap day."""
-    moment = datetime(2026, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC).timestamp()
-    assert [period_at(moment + more, "month").name for more in (0, 0.001)] == ["2026-12", "2027-01"]
-    day = period_at(datetime(2028, 2, 29, 12, tzinfo=UTC).timestamp(), "day")
-    assert (day.name, day.ends - day.starts) == ("2028-02-29", 86_400_000)
-    month = period_at(moment, "month")
-    assert month.ends == datetime(2027, 1, 1, tzinfo=UTC).timestamp() * 1000
-
-
 @pytest.mark.parametrize(
     ("amount", "expected"),
     [("0.00042", 420), (Decimal("1.5"), 1_500_000), (0.1, 100_000), (3, 3_000_000), ("-2", -2_000_000)],
 )
 def test_money_is_counted_in_millionths(amount: Any, expected: int) -> None:
-    """An amount becomes a whole number of millionths, and comes back exactly."""
+    """An amount becomes a whole number of millionths, and is read back exactly."""
     assert micros(amount) == expected
     assert money(expected) == Decimal(str(amount))
 

@@ -13,6 +13,7 @@ from ephemera import embedded, keyspace
 from ephemera.embedded import Valkey
 from ephemera.errors import InvalidDeclaration, MissingResource
 from ephemera.keyspace import Catalogue
+from ephemera.patterns._server_clock import SERVER_CLOCK
 from ephemera.patterns.windows import Freshness, Windows
 from tests.wire.conditions import eventually
 
@@ -64,6 +65,20 @@ async def test_a_window_has_lead_time_and_grace(url: str, match: timedelta, is_o
     async with keyspace.connect(url, catalogue, resources={declared: schedule}) as store:
         windows = store[declared]
         assert (await windows.now()).is_open is is_open
+
+
+async def test_the_first_millisecond_is_part_of_a_window_and_its_end_is_not(
+    server: Valkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the very moment of its opening a window is open, and at that of its end it is closed."""
+    catalogue, declared = declare()
+    async with keyspace.connect(server.url, catalogue, resources={declared: Schedule(HOUR)}) as store:
+        windows = store[declared]
+        window = (await windows.now()).next
+        assert window is not None
+        for moment, expected in ((window.opens, window), (window.closes, None)):
+            monkeypatch.setattr(store[SERVER_CLOCK], "now", lambda moment=moment: float(moment))
+            assert windows.last_known()[1:3] == (expected, None)
 
 
 async def test_freshness_differs_inside_and_ends_at_the_opening(server: Valkey) -> None:

@@ -43,6 +43,7 @@ from tests.patterns.write_behind_fixtures import (
     EVENTS,
     FEW,
     HAPPENED,
+    NO_DELAY,
     SHARES,
     VIEWS,
     VOTED,
@@ -83,11 +84,11 @@ async def engine(postgres: Postgres) -> AsyncIterator[AsyncEngine]:
 
 
 def _clicks(store: Store, engine: AsyncEngine, **options: Any) -> Flusher:
-    return Flusher(store[CLICKS], CounterTable(engine, CLICKED, CLICKS), **options)
+    return Flusher(store[CLICKS], CounterTable(engine, CLICKED, CLICKS), **{**NO_DELAY, **options})
 
 
 def _events(store: Store, engine: AsyncEngine, **options: Any) -> Flusher:
-    return Flusher(store[EVENTS], RecordTable(engine, HAPPENED), **options)
+    return Flusher(store[EVENTS], RecordTable(engine, HAPPENED), **{**NO_DELAY, **options})
 
 
 async def test_counters_are_flushed_to_sql(any_store: Store, engine: AsyncEngine) -> None:
@@ -112,6 +113,7 @@ async def test_records_are_flushed_in_order_and_in_batches(any_store: Store, eng
     await any_store[EVENTS].append(*events[:40], partition_key="one")
     await any_store[EVENTS].append(*events[40:], partition_key="one")
     assert await any_store[EVENTS].backlog() == 45
+    assert await any_store[EVENTS].backlog_age() > 0
     orders: list[list[int]] = []
 
     async def noted(batch: Batch) -> None:
@@ -121,7 +123,19 @@ async def test_records_are_flushed_in_order_and_in_batches(any_store: Store, eng
     assert (flushed.batches, flushed.rows) == (5, 45)
     assert orders == [list(range(first, min(first + 10, 45))) for first in range(0, 45, 10)]
     assert await rows(engine, HAPPENED) == [(n, f"t{n}", {"n": n}) for n in range(45)]
-    assert await any_store[EVENTS].backlog() == 0
+    assert (await any_store[EVENTS].backlog(), await any_store[EVENTS].backlog_age()) == (0, 0)
+
+
+async def test_appended_records_and_their_bytes_are_counted(store: Store) -> None:
+    """The statistics count appends, and the bytes that Redis has to keep."""
+    stats = store[EVENTS].stats
+    before = (stats.writes, stats.bytes_written)
+    await store[EVENTS].append(Event(1, "one"), Event(2, "two"), partition_key="a")
+    await store[EVENTS].append(Event(3), partition_key="a")
+    pending = EVENTS.pending.key(shard=EVENTS.shards.of("a"))
+    stored = await store.client("queue").call("LRANGE", pending, 0, -1)
+    assert len(stored) == 3
+    assert (stats.writes - before[0], stats.bytes_written - before[1]) == (2, sum(map(len, stored)))
 
 
 async def test_an_addition_with_an_idempotency_key_counts_once(any_store: Store, engine: AsyncEngine) -> None:
@@ -321,18 +335,18 @@ async def test_numbers_continue_after_redis_lost_them_and_its_clock_went_back(
 
 
 async def test_the_background_flushes_by_age_and_by_size(any_store: Store, engine: AsyncEngine) -> None:
-    """A flusher takes shards that have reached their age or their size, and leaves the rest."""
+    """A flusher takes shards that have reached their age or their size, and leaves the rest until its end."""
     async with engine.begin() as connection:
         await connection.execute(sa.insert(SHARES).values(presentation_id="p1"))
     await any_store[VIEWS].add(presentation_id="p1", view_count=3)
     await any_store[EVENTS].append(*map(Event, range(10)), partition_key="full")
     elsewhere = next(key for key in "abcdef" if shard_of(key, 2) != shard_of("full", 2))
     await any_store[EVENTS].append(Event(99), partition_key=elsewhere)
-    views = Flusher(any_store[VIEWS], CounterTable(engine, SHARES, VIEWS, insert=False))
+    views = Flusher(any_store[VIEWS], CounterTable(engine, SHARES, VIEWS, insert=False), **NO_DELAY)
     async with views, _events(any_store, engine):
         await until(lambda: _is(rows(engine, SHARES), [("p1", 3)]))
         await until(lambda: _length(rows(engine, HAPPENED), 10))
-    assert await any_store[EVENTS].backlog() == 1
+        assert await any_store[EVENTS].backlog() == 1
     assert views.failure is None
 
 
@@ -355,7 +369,7 @@ async def test_on_applied_is_called_at_least_once(any_store: Store, engine: Asyn
 
     await any_store[VOTES].append(Vote("u", "m", "home"), partition_key="m")
     sink = RecordTable(engine, VOTED, unique=["user_id", "match_id"])
-    flusher = Flusher(any_store[VOTES], sink, on_applied=bump)
+    flusher = Flusher(any_store[VOTES], sink, on_applied=bump, **NO_DELAY)
     with pytest.raises(RuntimeError, match="the bump failed"):
         await flusher.flush()
     assert await any_store[VOTES].backlog() == 1
@@ -373,8 +387,9 @@ async def test_a_batch_may_be_delayed_before_it_is_written(store: Store, engine:
     assert await rows(engine, CLICKED) == []
     await flushing
     assert await rows(engine, CLICKED) == [("p", "mon", 1, 0)]
-    with pytest.raises(InvalidValue, match="claim_timeout longer than write_delay"):
-        _clicks(store, engine, write_delay=timedelta(minutes=1))
+    for wrong in ({"write_delay": timedelta(seconds=-1)}, {"claim_timeout": timedelta(0)}):
+        with pytest.raises(InvalidValue, match="a positive claim_timeout"):
+            _clicks(store, engine, **wrong)
     with pytest.raises(InvalidValue, match="a positive flush_every"):
         _clicks(store, engine, flush_every=timedelta(0))
 

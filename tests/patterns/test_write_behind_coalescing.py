@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ephemera import Store, keyspace, sync
+from ephemera import Store, blocking, keyspace
 from ephemera.embedded import Valkey
 from ephemera.errors import BacklogFull, ServerError
 from ephemera.patterns.write_behind._coalesced_calls import CallSizer, sum_by_counter
@@ -114,7 +114,7 @@ async def test_an_inexact_intermediate_sum_is_not_coalesced(store: Store) -> Non
 @pytest.mark.parametrize("known", [True, False])
 def test_an_addition_outside_the_loop_does_not_affect_others(server: Valkey, known: bool) -> None:
     """It is refused, because there is no loop for its future; additions on the store's loop still count."""
-    with sync.connect(server.url, CATALOGUE) as store:
+    with blocking.connect(server.url, CATALOGUE) as store:
         store.wait(empty_backlog(store.aio))
         views = store.aio[VIEWS]
 

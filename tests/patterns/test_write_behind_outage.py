@@ -23,6 +23,7 @@ from tests.patterns.write_behind_fixtures import (
     CLICKS,
     EVENTS,
     HAPPENED,
+    NO_DELAY,
     SHARES,
     VIEWS,
     Event,
@@ -100,8 +101,8 @@ async def test_while_sql_is_down_the_backlog_grows_and_is_flushed_later() -> Non
             await store[VIEWS].add(presentation_id="p1", view_count=1)
             sink = CounterTable(engine, SHARES, VIEWS, insert=False)
             with pytest.raises(OperationalError):
-                await Flusher(store[VIEWS], sink, claim_timeout=timedelta(milliseconds=1)).flush()
-            flusher = Flusher(store[VIEWS], sink, claim_timeout=timedelta(milliseconds=1))
+                await Flusher(store[VIEWS], sink, claim_timeout=timedelta(milliseconds=1), **NO_DELAY).flush()
+            flusher = Flusher(store[VIEWS], sink, claim_timeout=timedelta(milliseconds=1), **NO_DELAY)
             async with flusher:
                 await until(lambda: _failing(flusher))
                 await store[VIEWS].add(presentation_id="p1", view_count=2)

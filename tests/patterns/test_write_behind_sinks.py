@@ -218,10 +218,10 @@ async def test_a_flusher_that_hangs_in_its_transaction_does_not_block_the_next(
     hanging: Any = RecordTable(engine, VOTED)
     write, reached, go_on = hanging._write, asyncio.Event(), asyncio.Event()
 
-    async def hang(*arguments: Any) -> None:
+    async def hang(*arguments: Any) -> Any:
         reached.set()
         await go_on.wait()
-        await write(*arguments)
+        return await write(*arguments)
 
     hanging._write = hang
     votes = _votes(1, ("u", "m", "home"))
@@ -256,14 +256,14 @@ async def test_times_and_bytes_reach_their_columns(engine: AsyncEngine) -> None:
     assert await rows(engine, table) == [(moment, b"\x00\\\t")]
 
 
-def test_missing_columns_are_refused_at_the_declaration(postgres: Postgres) -> None:
+async def test_missing_columns_are_refused_at_the_declaration(engine: AsyncEngine) -> None:
     """A sink whose table lacks a column fails when it is created, not at the first flush."""
     with pytest.raises(InvalidValue, match="presentation_id"):
-        CounterTable(None, CLICKED, VIEWS)  # type: ignore[arg-type]
+        CounterTable(engine, CLICKED, VIEWS)
     with pytest.raises(InvalidValue, match="missing"):
-        RecordTable(None, VOTED, unique=["missing"])  # type: ignore[arg-type]
+        RecordTable(engine, VOTED, unique=["missing"])
     with pytest.raises(InvalidValue, match="'first' or 'last'"):
-        RecordTable(None, VOTED, keep="any")  # type: ignore[arg-type]
+        RecordTable(engine, VOTED, keep="any")  # type: ignore[arg-type]
 
 
 async def test_a_rejection_without_a_batch_is_raised(engine: AsyncEngine) -> None:

@@ -14,32 +14,34 @@ class Counting:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._heard = True
+        self._was_read = True
         self.trips = 0
         self.commands = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
 
-    def call(self, *args: Arg) -> Awaitable[Any]:
+    def call(self, *args: Arg, timeout: float | None = None) -> Awaitable[Any]:
         """Count a command."""
-        return self._counted(self._client.call(*args))
+        return self._counted(self._client.call(*args, timeout=timeout))
 
-    def run(self, script: Script, keys: Sequence[Arg], args: Sequence[Arg] = ()) -> Awaitable[Any]:
+    def run(
+        self, script: Script, keys: Sequence[Arg], args: Sequence[Arg] = (), *, timeout: float | None = None
+    ) -> Awaitable[Any]:
         """Count a script."""
-        return self._counted(self._client.run(script, keys, args))
+        return self._counted(self._client.run(script, keys, args, timeout=timeout))
 
     async def aclose(self) -> None:
         """The client is another's."""
 
     def _counted(self, reply: Awaitable[Any]) -> Awaitable[Any]:
         self.commands += 1
-        if self._heard:
-            self._heard = False
+        if self._was_read:
+            self._was_read = False
             self.trips += 1
         future = asyncio.ensure_future(reply)
         future.add_done_callback(self._hear)
         return future
 
     def _hear(self, _: object) -> None:
-        self._heard = True
+        self._was_read = True

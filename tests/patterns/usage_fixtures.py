@@ -16,7 +16,13 @@ CATALOGUE = Catalogue("test-usage")
 MEASURES = ("presentations", "tokens", "cost_micros")
 USAGE = Usage(CATALOGUE, measures=MEASURES, purpose="What organizations use")
 DAILY = Usage(
-    CATALOGUE, "daily", measures=("calls",), purpose="Calls a day", period="day", backlog=2, shards=1
+    CATALOGUE,
+    "daily",
+    measures=("calls", "errors"),
+    purpose="Calls a day",
+    period="day",
+    backlog=2,
+    shards=1,
 )
 METADATA = sa.MetaData()
 RECORDS, DAYS = (

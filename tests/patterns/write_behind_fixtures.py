@@ -31,6 +31,9 @@ class Event(msgspec.Struct):
     details: dict[str, int] = msgspec.field(default_factory=dict)
 
 
+NO_DELAY: dict[str, Any] = {"write_delay": timedelta(0)}
+"""Options of a flusher whose server need not reach its disk first."""
+
 CATALOGUE = Catalogue("test-write-behind")
 CLICKS = DeferredCounters(
     CATALOGUE,
@@ -116,6 +119,7 @@ async def prepare_database(postgres: Postgres) -> AsyncEngine:
         await connection.run_sync(METADATA.create_all)
         await connection.execute(sa.text("DELETE FROM write_behind_last_batches"))
         await connection.execute(sa.text("DELETE FROM write_behind_rejected"))
+        await connection.execute(sa.text("DELETE FROM write_behind_idempotency"))
     return engine
 
 

@@ -24,7 +24,7 @@ def application(store: Store, **options: Any) -> FastAPI:
     app.add_middleware(SessionMiddleware, sessions=lambda _: store[SLIDING], **options)
 
     @app.get("/open")
-    async def anybody(handle: Handle) -> dict[str, bool]:
+    async def open_page(handle: Handle) -> dict[str, bool]:
         return {"signed_in": await handle.get() is not None, "known": handle.known}
 
     @app.get("/front")

@@ -31,11 +31,11 @@ class Authority:
         signed = own.add_extension(usage, critical=True).sign(self._key, hashes.SHA256())
         self.ca.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
 
-    def certify(self, name: str, *hosts: str) -> tuple[Path, Path]:
-        """The files of a certificate for these hosts, and of its key."""
+    def certify(self, name: str, *hosts: str, expired: bool = False) -> tuple[Path, Path]:
+        """The files of a certificate for these hosts, and of its key; `expired` an hour ago."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        builder = self._builder(subject, key).add_extension(
+        builder = self._builder(subject, key, expired=expired).add_extension(
             x509.BasicConstraints(ca=False, path_length=None), critical=True
         )
         if hosts:
@@ -47,9 +47,12 @@ class Authority:
         private.write_bytes(_unencrypted(key))
         return certificate, private
 
-    def server_context(self, *hosts: str, client_certificates: bool = False) -> ssl.SSLContext:
+    def server_context(
+        self, *hosts: str, client_certificates: bool = False, expired: bool = False
+    ) -> ssl.SSLContext:
         """The TLS context of a server for these hosts."""
-        certificate, key = self.certify(f"server-{len(list(self._folder.iterdir()))}", *hosts)
+        name = f"server-{len(list(self._folder.iterdir()))}"
+        certificate, key = self.certify(name, *hosts, expired=expired)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate, key)
         if client_certificates:
@@ -57,14 +60,16 @@ class Authority:
             context.verify_mode = ssl.CERT_REQUIRED
         return context
 
-    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+    def _builder(
+        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, *, expired: bool = False
+    ) -> x509.CertificateBuilder:
         bare = x509.CertificateBuilder(
             issuer_name=self._name,
             subject_name=subject,
             public_key=key.public_key(),
             serial_number=x509.random_serial_number(),
             not_valid_before=_NOW - _DAY,
-            not_valid_after=_NOW + _DAY,
+            not_valid_after=_NOW - _DAY / 24 if expired else _NOW + _DAY,
         )
         # Required by RFC 5280, and by Python since 3.13.
         own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())

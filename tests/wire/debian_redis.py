@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ephemera.embedded import free_ports, send_command
 from ephemera.embedded._server import Server
+from ephemera.embedded._valkey import generate_password
 from ephemera.errors import EmbeddedError, ServerError
 from tests.wire.certificates import Authority
 
@@ -18,7 +19,9 @@ class DebianRedis(Server):
     def __init__(self, authority: Authority | None = None, *, client_certificates: bool = False) -> None:
         super().__init__(None)
         self.port, self.tls_port = free_ports(2)
+        self.password = generate_password()
         self._settings = ['save ""', "bind 127.0.0.1", f"port {self.port}", "enable-debug-command yes"]
+        self._settings += [f"requirepass {self.password}"]
         if authority is not None:
             certificate, key = authority.certify("debian", "localhost")
             self._settings += [
@@ -36,11 +39,11 @@ class DebianRedis(Server):
     @property
     def url(self) -> str:
         """The URL without TLS."""
-        return f"redis://127.0.0.1:{self.port}"
+        return f"redis://:{self.password}@127.0.0.1:{self.port}"
 
     def ask(self, *words: str | int) -> object:
         """Return the reply to one command, sent over a connection of its own."""
-        return send_command(("127.0.0.1", self.port), *words)
+        return send_command(("127.0.0.1", self.port), *words, password=self.password)
 
     def _prepare(self) -> None:
         self.data.mkdir(parents=True, exist_ok=True)

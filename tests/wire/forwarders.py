@@ -20,6 +20,7 @@ class Forwarder:
         self._piece = piece
         self._flows: set[asyncio.Task[None]] = set()
         self.address = ""
+        """Its password, host and port, for a URL."""
         self.gate = asyncio.Event()
         self.gate.set()
         self.accepted = 0
@@ -77,7 +78,7 @@ async def forwarding(
     entrance.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
     listener = await asyncio.start_server(serve, sock=entrance, **options)
     host, port = listener.sockets[0].getsockname()
-    forwarder.address = f"{host}:{port}"
+    forwarder.address = f":{server.password}@{host}:{port}"
     try:
         yield forwarder
     finally:

@@ -50,6 +50,11 @@ class Peer:
                 case _:
                     await self.send(b"+OK\r\n")
 
+    async def send_slot_map(self) -> None:
+        """Answer CLUSTER SLOTS: this server has all of them."""
+        port = self._writer.get_extra_info("sockname")[1]
+        await self.send(b"*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n_\r\n:%d\r\n" % port)
+
     async def wait_for_disconnect(self) -> None:
         """Send nothing more, until the client disconnects."""
         while await self._reader.read(65536):

@@ -30,7 +30,7 @@ async def test_a_64_megabyte_value(server: Valkey, key: str) -> None:
         assert await written == b"OK"
         assert await client.call("GET", key) == value
         await client.call("UNLINK", key)
-        assert client.link.connects == 1
+        assert client.link.connection_count == 1
 
 
 class _Peak:
@@ -138,7 +138,7 @@ async def test_an_argument_that_cannot_be_sent_while_waiting(server: Valkey, wro
         with pytest.raises((TypeError, ValueError)):
             await bad
         assert await after == b"after"
-        assert client.link.connects == 1
+        assert client.link.connection_count == 1
 
 
 async def test_errors_make_room_too(server: Valkey, key: str) -> None:

@@ -32,7 +32,7 @@ async def test_a_hundred_thousand_cancellations_affect_no_other_caller(server: V
         stopped.set()
         served = await asyncio.gather(*honest)
         assert min(served) > 100
-        assert client.link.connects == 1
+        assert client.link.connection_count == 1
 
 
 async def _honest(client: NodeClient, name: int, stopped: asyncio.Event) -> int:
@@ -74,7 +74,7 @@ async def test_timed_out_callers_leave_no_trace(client: NodeClient) -> None:
     await client.call("PING")
     connection = connection_of(client)
     assert (len(connection.waiting), connection._bytes) == (0, 0)
-    assert client.link.connects == 1
+    assert client.link.connection_count == 1
 
 
 async def test_error_replies_of_cancelled_callers_are_dropped(client: NodeClient, key: str) -> None:

@@ -139,7 +139,7 @@ async def test_errors_name_their_command_and_key(client: ClusterClient) -> None:
 async def test_one_node_of_the_url_is_enough(cluster: Servers) -> None:
     """A URL with a single node, be it a replica, finds the whole cluster."""
     for node in (cluster.nodes[0], cluster.nodes[-1]):
-        async with cluster_client(f"redis+cluster://127.0.0.1:{node.port}") as client:
+        async with cluster_client(f"redis+cluster://:{node.password}@127.0.0.1:{node.port}") as client:
             assert client.up
             assert {n.endpoint.name for n in client.nodes()} == {
                 f"127.0.0.1:{m.port}" for m in cluster.nodes[:3]

@@ -13,6 +13,7 @@ from ephemera.errors import ServerError
 from ephemera.wire import Invalidations, Message
 from tests.wire.clients import cluster_client
 from tests.wire.conditions import eventually
+from tests.wire.scripted_server import Peer, scripted_server
 
 
 async def test_a_message_published_on_any_node_arrives(cluster: Servers) -> None:
@@ -48,6 +49,50 @@ async def test_shard_channels_of_every_slot(cluster: Servers) -> None:
     assert not any(_shard_channels(node) for node in cluster.nodes)
 
 
+async def test_a_shard_channel_is_left_while_its_client_stays(cluster: Servers) -> None:
+    """Who leaves a subscription is unsubscribed at its node at once; others of the channel stay."""
+    async with cluster_client(cluster.url) as client:
+        async with client.subscribe("shard:left", kind="shard") as staying:
+            async with client.subscribe("shard:left", "shard:other", kind="shard"):
+                assert sum(len(_shard_channels(node)) for node in cluster.nodes) == 2
+            await eventually(lambda: sum(len(_shard_channels(node)) for node in cluster.nodes) == 1)
+            assert await client.call("SPUBLISH", "shard:left", "x") == 1
+            assert await anext(staying) == Message(b"shard:left", b"x")
+        await eventually(lambda: not any(_shard_channels(node) for node in cluster.nodes))
+
+
+async def test_a_shard_channel_that_its_node_dropped_is_joined_again() -> None:
+    """A node that ends a subscription, as when a slot leaves it, is followed by a mark and new messages."""
+    joined: list[bytes] = []
+
+    async def conversation(peer: Peer) -> None:
+        await peer.handshake(mode="cluster")
+        while True:
+            words = await peer.command()
+            if words[0] == b"CLUSTER":
+                await peer.send_slot_map()
+            elif words[0] == b"SSUBSCRIBE":
+                joined.append(words[1])
+                await peer.send(b">3\r\n+ssubscribe\r\n$5\r\nshard\r\n:1\r\n")
+                if len(joined) == 1:
+                    await peer.send(b">3\r\n+sunsubscribe\r\n$5\r\nshard\r\n:0\r\n")
+                else:
+                    await peer.send(b">3\r\n+smessage\r\n$5\r\nshard\r\n$5\r\nhello\r\n")
+            elif words[0] == b"SUNSUBSCRIBE":
+                await peer.send(b">3\r\n+sunsubscribe\r\n$5\r\nshard\r\n:0\r\n")
+            else:
+                await peer.send(b"+PONG\r\n")
+
+    async with (
+        scripted_server(conversation) as address,
+        cluster_client(f"redis+cluster://{address}") as client,
+        client.subscribe("shard", kind="shard") as messages,
+    ):
+        assert (await asyncio.wait_for(anext(messages), 20)).lost
+        assert await anext(messages) == Message(b"shard", b"hello")
+    assert joined == [b"shard", b"shard"]
+
+
 def _shard_channels(node: Valkey) -> list[Any]:
     channels = node.ask("PUBSUB", "SHARDCHANNELS")
     assert isinstance(channels, list)
@@ -80,7 +125,7 @@ async def test_refused_tracking_is_dropped_on_every_node(cluster: Servers) -> No
     """Tracking that a node refuses is an error, and no node keeps it for its next connection."""
     async with cluster_client(cluster.url) as client:
         await client.track(lambda _: None, prefixes=["a"])
-        with pytest.raises(ServerError, match="overlaps"):
-            await client.track(lambda _: None, prefixes=["ab"])
+        with pytest.raises(ServerError, match="BCAST"):
+            await client.track(lambda _: None)
         assert [len(node.link.setup) for node in client.nodes()] == [1, 1, 1]
         assert len(client._nodes._trackers) == 1

@@ -8,6 +8,7 @@ import pytest
 
 from ephemera import embedded
 from ephemera.embedded import Cluster as Servers
+from ephemera.embedded import Valkey
 from ephemera.errors import CannotConnect, StoreClosed, Unavailable
 from ephemera.wire import key_slot
 from tests.wire.clients import cluster_client
@@ -18,7 +19,7 @@ from tests.wire.scripted_server import Peer, scripted_server
 async def test_a_cluster_without_slots() -> None:
     """A node without slots is an error that says so; once it has slots, a client that waits for it works."""
     with embedded.valkey(config={"cluster-enabled": "yes"}) as node:
-        url = f"redis+cluster://127.0.0.1:{node.port}"
+        url = f"redis+cluster://:{node.password}@127.0.0.1:{node.port}"
         with pytest.raises(CannotConnect, match=r"without slots.*--cluster create"):
             async with cluster_client(url):
                 pass
@@ -31,13 +32,40 @@ async def test_a_cluster_without_slots() -> None:
             await eventually(lambda: client.up)
 
 
+async def test_a_slot_map_that_is_missing_is_read_with_pauses() -> None:
+    """While a cluster has no slots its map is read again ten times a second, not in a busy loop."""
+    with embedded.valkey(config={"cluster-enabled": "yes"}) as node:
+        url = f"redis+cluster://:{node.password}@127.0.0.1:{node.port}"
+        async with cluster_client(url, required=False):
+            before = _reads_of_the_map(node)
+            took = await eventually(lambda: _reads_of_the_map(node) >= before + 4)
+            assert took > 0.25  # at least three pauses
+
+
+async def test_a_lost_node_makes_the_client_read_the_slot_map() -> None:
+    """When the connection to a node is lost, the map is read again: its slots may have another master."""
+    with embedded.valkey(config={"cluster-enabled": "yes"}) as node:
+        node.ask("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        await eventually(lambda: "cluster_state:ok" in str(node.ask("CLUSTER", "INFO")))
+        async with cluster_client(f"redis+cluster://:{node.password}@127.0.0.1:{node.port}") as client:
+            before = _reads_of_the_map(node)
+            node.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            await eventually(lambda: _reads_of_the_map(node) > before)
+            await answered(lambda: client.call("SET", "x", "2"))
+
+
+def _reads_of_the_map(node: Valkey) -> int:
+    stats = str(node.ask("INFO", "commandstats"))
+    return int(stats.partition("cmdstat_cluster|slots:calls=")[2].partition(",")[0] or 0)
+
+
 async def test_half_a_cluster_is_not_up() -> None:
     """Slots without a master are unavailable and make the cluster incomplete; the others are served."""
     config = {"cluster-enabled": "yes", "cluster-require-full-coverage": "no"}
     served, unserved = "a", "b"
     with embedded.valkey(config=config) as node:
         node.ask("CLUSTER", "ADDSLOTS", key_slot(served))
-        async with cluster_client(f"redis+cluster://127.0.0.1:{node.port}") as client:
+        async with cluster_client(f"redis+cluster://:{node.password}@127.0.0.1:{node.port}") as client:
             await answered(lambda: client.call("SET", served, "1"))
             assert not client.up
             with pytest.raises(Unavailable, match=f"no node serves slot {key_slot(unserved)}"):
@@ -60,7 +88,7 @@ async def test_a_user_without_permission_for_the_slot_map() -> None:
 async def test_the_same_problem_is_reported_once(cluster: Servers) -> None:
     """A problem that all nodes share, such as the password, is reported once, with its own advice."""
     with pytest.raises(CannotConnect) as caught:
-        async with cluster_client(cluster.url.replace("//", "//ann:wrong@")):
+        async with cluster_client(f"redis+cluster://ann:wrong@{cluster.url.rpartition('@')[2]}"):
             pass
     assert str(caught.value).count("password is wrong") == 1
     assert "ACL LIST" in caught.value.advice
@@ -101,7 +129,7 @@ async def test_a_redirection_to_an_unreachable_node() -> None:
         while True:
             words = await peer.command()
             if words[0] == b"CLUSTER":
-                await peer.send(b"*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n_\r\n:%d\r\n" % port)
+                await peer.send_slot_map()
             elif words[1:] == [b"refused"]:
                 await peer.send(b"-MOVED 1 127.0.0.1:1\r\n")
             elif words[1:] == [b"silent"]:
@@ -113,7 +141,6 @@ async def test_a_redirection_to_an_unreachable_node() -> None:
         await peer.wait_for_disconnect()
 
     async with scripted_server(ignore) as silent, scripted_server(stray) as address:
-        port = int(address.rpartition(":")[2])
         async with cluster_client(f"redis+cluster://{address}?connect_timeout=1") as client:
             with pytest.raises(Unavailable, match="refused"):
                 await client.call("GET", "refused")
@@ -122,6 +149,31 @@ async def test_a_redirection_to_an_unreachable_node() -> None:
         with pytest.raises(Unavailable):
             await asyncio.wait_for(pending, 60)
     assert len(asyncio.all_tasks()) == 1
+
+
+async def test_closing_waits_for_a_command_that_is_to_be_retried() -> None:
+    """A command whose slot is moving when the client is closed is retried, and its caller gets the reply."""
+    refused = asyncio.Event()
+
+    async def moving(peer: Peer) -> None:
+        await peer.handshake(mode="cluster")
+        while True:
+            match (await peer.command())[0]:
+                case b"CLUSTER":
+                    await peer.send_slot_map()
+                case b"GET" if refused.is_set():
+                    await peer.send(b"+moved\r\n")
+                case b"GET":
+                    refused.set()
+                    await peer.send(b"-TRYAGAIN its slot is moving\r\n")
+                case _:
+                    await peer.send(b"+PONG\r\n")
+
+    async with scripted_server(moving) as address:
+        async with cluster_client(f"redis+cluster://{address}") as client:
+            pending = client.call("GET", "key")
+            await eventually(lambda: refused.is_set() and not client.nodes()[0].link.in_flight)
+        assert await asyncio.wait_for(pending, 60) == b"moved"
 
 
 @pytest.mark.parametrize(

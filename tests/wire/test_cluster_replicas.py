@@ -7,7 +7,7 @@ import re
 
 from ephemera.embedded import Cluster as Servers
 from ephemera.embedded import Valkey
-from ephemera.wire import key_slot
+from ephemera.wire import key_slot, pack_command
 from tests.wire.clients import cluster_client
 from tests.wire.conditions import eventually
 
@@ -45,6 +45,19 @@ async def test_reads_go_to_replicas_and_writes_to_masters(cluster: Servers) -> N
         await asyncio.gather(*(client.call("DEL", key) for key in keys))
 
 
+async def test_packed_reads_go_to_replicas_and_packed_writes_to_masters(cluster: Servers) -> None:
+    """With read_from=replicas it makes no difference whether a command was packed before it is sent."""
+    async with cluster_client(f"{cluster.url}?read_from=replicas") as client:
+        assert await client.send(pack_command(("SET", "replica:packed", "1"))) == b"OK"
+        await _replicated(cluster, "replica:packed")
+        before = [_served(node, "get") for node in cluster.nodes]
+        assert await client.send(pack_command(("GET", "replica:packed"))) == b"1"
+        after = [_served(node, "get") for node in cluster.nodes]
+        assert after[:3] == before[:3]
+        assert sum(after[3:]) == sum(before[3:]) + 1
+        await client.call("DEL", "replica:packed")
+
+
 async def test_masters_serve_reads_by_default(cluster: Servers) -> None:
     """Without the option no connection is made to a replica."""
     async with cluster_client(cluster.url) as client:
@@ -62,4 +75,4 @@ async def test_reading_the_slot_map_keeps_connections(cluster: Servers) -> None:
             await client._nodes._refresh()
         assert client._nodes._by_address == nodes
         assert len(nodes) == 6
-        assert {node.link.connects for node in nodes.values()} == {1}
+        assert {node.link.connection_count for node in nodes.values()} == {1}

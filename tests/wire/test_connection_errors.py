@@ -186,28 +186,30 @@ async def test_a_server_without_resp3(refusal: bytes) -> None:
 
 async def test_a_cluster_node_behind_a_plain_url(cluster: Cluster) -> None:
     """A plain URL to a node of a cluster says which URL to use."""
-    error = await _refusal(f"redis://127.0.0.1:{cluster.nodes[0].port}")
+    error = await _refusal(cluster.nodes[0].url)
     assert error.problem == "it runs in cluster mode"
     assert "redis+cluster://" in error.advice
 
 
 async def test_a_plain_server_behind_a_cluster_url(server: Valkey) -> None:
     """A cluster URL to a plain server says which URL to use."""
-    error = await _refusal(f"redis+cluster://127.0.0.1:{server.port}")
+    error = await _refusal(server.url.replace("redis:", "redis+cluster:"))
     assert error.problem == "it runs in standalone mode"
     assert "redis://" in error.advice
 
 
 async def test_a_sentinel_behind_a_plain_url(sentinel: Sentinel) -> None:
     """A plain URL to a Sentinel says which URL to use."""
-    error = await _refusal(f"redis://127.0.0.1:{sentinel.sentinels[0].port}")
+    error = await _refusal(sentinel.sentinels[0].url)
     assert error.problem == "it runs in sentinel mode"
     assert "redis+sentinel://host:port/NAME" in error.advice
 
 
 async def test_a_plain_server_behind_a_sentinel_url(server: Valkey) -> None:
     """A Sentinel URL to a plain server says that it is not a Sentinel."""
-    error = await _refusal(f"redis+sentinel://127.0.0.1:{server.port}/mymaster")
+    error = await _refusal(
+        f"{server.url}/mymaster?sentinel_password={server.password}".replace("redis:", "redis+sentinel:")
+    )
     assert "it runs in standalone mode" in error.problem
 
 

@@ -49,12 +49,12 @@ async def test_a_refused_setup_command_is_not_repeated(server: Valkey) -> None:
 
 
 async def test_reads_go_to_masters_or_to_replicas(cluster: Cluster) -> None:
-    """`readers` are the masters, or a replica of each when the URL says so; of one server, itself."""
+    """`read_nodes` are the masters, or a replica of each when the URL says so; of one server, itself."""
     masters, replicas = (
         {f"127.0.0.1:{node.port}" for node in part} for part in (cluster.nodes[:3], cluster.nodes[3:])
     )
     async with cluster_client(cluster.url) as client:
-        assert {str(node.endpoint) for node in client.readers()} == masters
+        assert {str(node.endpoint) for node in client.read_nodes()} == masters
     async with cluster_client(f"{cluster.url}?read_from=replicas") as client:
-        assert {str(node.endpoint) for node in client.readers()} == replicas
+        assert {str(node.endpoint) for node in client.read_nodes()} == replicas
         assert {str(node.endpoint) for node in client.nodes()} == masters

@@ -12,7 +12,7 @@ from ephemera.embedded import Valkey as ServerProcess
 from ephemera.errors import CannotConnect, ConnectionFailed, ServerError, StoreClosed
 from ephemera.wire import NodeClient
 from tests.wire.clients import connection_of, node_client
-from tests.wire.conditions import eventually
+from tests.wire.conditions import answered, eventually
 from tests.wire.debian_redis import BINARY, DebianRedis
 from tests.wire.scripted_server import Peer, scripted_server
 
@@ -23,7 +23,7 @@ async def test_databases_are_separate(server: Valkey, key: str) -> None:
         await third.call("RPUSH", key, "here")
         assert await zeroth.call("EXISTS", key) == 0
         connection_of(third).abort("dropped by the test")
-        await eventually(lambda: third.link.connects == 2)
+        await eventually(lambda: third.link.connection_count == 2)
         assert await third.call("LLEN", key) == 1
         assert await third.call("BLPOP", key, 1) == [key.encode(), b"here"]
 
@@ -41,7 +41,7 @@ async def test_unix_sockets() -> None:
 
 
 async def test_the_client_has_a_name(server: Valkey) -> None:
-    """Connections are named, `ephemera` or as the URL says, so that an operator can tell them apart."""
+    """Connections are named, `ephemera` or as the URL says, so that an operator can distinguish them."""
     async with node_client(server.url) as usual, node_client(f"{server.url}?client_name=web-1") as named:
         assert await usual.call("CLIENT", "GETNAME") == b"ephemera"
         assert await named.call("CLIENT", "GETNAME") == b"web-1"
@@ -64,11 +64,52 @@ async def test_acl_users() -> None:
             assert await client.call("ACL", "WHOAMI") == b"open"
 
 
+async def test_a_switch_before_the_subscription_to_a_sentinel_is_noticed() -> None:
+    """A master that is replaced before the client subscribes to its Sentinels is left all the same."""
+    left = asyncio.Event()
+    named: list[str] = []
+
+    async def former(peer: Peer) -> None:
+        await peer.handshake()
+        try:
+            while await peer.command():
+                await peer.send(b"+former\r\n")
+        finally:
+            left.set()
+
+    async def present(peer: Peer) -> None:
+        await peer.handshake()
+        while await peer.command():
+            await peer.send(b"+present\r\n")
+
+    async def sentinel(peer: Peer) -> None:
+        await peer.handshake(mode="sentinel")
+        while (await peer.command())[0] != b"SENTINEL":
+            await peer.send(b"+OK\r\n")
+        named.append(new if named else old)
+        host, port = named[-1].split(":")
+        await peer.send(f"*2\r\n+{host}\r\n+{port}\r\n".encode())
+        await peer.wait_for_disconnect()
+
+    async with (
+        scripted_server(former) as old,
+        scripted_server(present) as new,
+        scripted_server(sentinel) as address,
+        node_client(f"redis+sentinel://{address}/main") as client,
+    ):
+        await asyncio.wait_for(left.wait(), 20)
+        await answered(lambda: client.call("PING"))
+        assert await client.call("GET", "x") == b"present"
+
+
 async def test_sentinels_have_their_own_password(server: Valkey) -> None:
     """The Sentinels' user and password are separate from the master's."""
-    settings = [f"sentinel monitor main 127.0.0.1 {server.port} 1"]
+    settings = [
+        f"sentinel monitor main 127.0.0.1 {server.port} 1",
+        f"sentinel auth-pass main {server.password}",
+    ]
     with ServerProcess(free_ports(1)[0], settings, password="theirs", sentinel=True) as sentinel:
-        url = f"redis+sentinel://127.0.0.1:{sentinel.port}/main/2?sentinel_password"
+        url = f"redis+sentinel://:{server.password}@127.0.0.1:{sentinel.port}/main/2?sentinel_password"
         async with node_client(f"{url}=theirs") as client:
             assert b" db=2 " in await client.call("CLIENT", "INFO")
         with pytest.raises(CannotConnect, match="the user name or password is wrong"):
@@ -91,7 +132,8 @@ async def test_redis_7_serves_as_well() -> None:
                 await client.call("SPUBLISH", "s", "hello")
                 assert (await anext(messages)).data == b"hello"
             await client.call("DEL", "h")
-            await eventually(lambda: received == [[b"h"]])
+            await eventually(lambda: received)
+            assert all(keys == [b"h"] for keys in received)  # from each connection that has read it
 
 
 async def test_calls_after_closing(server: Valkey) -> None:

@@ -74,4 +74,8 @@ async def test_the_wrapped_client_is_unchanged(client: NodeClient, key: str) -> 
     await client.call("GET", key)
     await observed.nodes()[0].call("GET", key)
     assert recorder.ended == []
-    assert (observed.up, observed.connects, observed.is_cluster) == (client.up, client.connects, False)
+    assert (observed.up, observed.connection_count, observed.is_cluster) == (
+        client.up,
+        client.connection_count,
+        False,
+    )

@@ -125,7 +125,7 @@ async def test_a_packed_read_is_repeated_when_the_connection_is_lost(server: Val
         assert client.link.in_flight == 1
         client.link.drop("cut by a test")
         assert await waiting == b"here"
-        assert client.link.connects == 2
+        assert client.link.connection_count == 2
         await client.call("DEL", key)
 
 

@@ -76,7 +76,7 @@ async def test_a_real_server_one_byte_at_a_time(server: Valkey, key: str) -> Non
             b"x" * 500,
             2,
         ]
-        assert client.link.connects == 1
+        assert client.link.connection_count == 1
 
 
 _SCRIPTS = [
@@ -142,7 +142,7 @@ async def test_an_error_that_is_not_utf8(client: NodeClient) -> None:
     with pytest.raises(ServerError, match="unknown command"):
         await client.call(b"N\xff\xfe")
     assert await client.call("PING") == b"PONG"
-    assert client.link.connects == 1
+    assert client.link.connection_count == 1
 
 
 @pytest.mark.parametrize(

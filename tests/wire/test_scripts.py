@@ -32,7 +32,7 @@ async def test_a_forgotten_script_is_sent_again(client: NodeClient, key: str) ->
         await asyncio.gather(*(client.run(_APPEND, [key], ["x"]) for _ in range(200)))
     assert await client.call("STRLEN", key) == 601
     await client.call("DEL", key)
-    assert client.link.connects == 1
+    assert client.link.connection_count == 1
 
 
 async def test_flushed_while_running(client: NodeClient, key: str) -> None:
@@ -74,15 +74,15 @@ async def test_an_unknown_digest_is_an_error(client: NodeClient) -> None:
 
 def test_scripts_are_files_in_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A script is loaded by its name from the folder `lua` of its package."""
-    folder = tmp_path / "shop"
+    folder = tmp_path / "bookshop"
     (folder / "lua").mkdir(parents=True)
     (folder / "__init__.py").touch()
     (folder / "lua" / "order.lua").write_text("return 1")
     monkeypatch.syspath_prepend(tmp_path)
     importlib.invalidate_caches()
     try:
-        script = Script.load("shop", "order")
+        script = Script.load("bookshop", "order")
     finally:
-        sys.modules.pop("shop", None)
-    assert (script.name, script.source) == ("shop_order", "return 1")
-    assert repr(script) == f"Script('shop_order', sha={script.sha[:8]})"
+        sys.modules.pop("bookshop", None)
+    assert (script.name, script.source) == ("bookshop_order", "return 1")
+    assert repr(script) == f"Script('bookshop_order', sha={script.sha[:8]})"

@@ -123,7 +123,9 @@ async def test_servers_of_another_kind_reveal_no_password(
     """A URL of the wrong kind, with a password that was not needed, is refused without it."""
     await _fails(f"redis://:{_CANARY}@127.0.0.1:{cluster.nodes[0].port}")
     await _fails(f"redis://:{_CANARY}@127.0.0.1:{sentinel.sentinels[0].port}")
-    await _fails(sentinel.url.replace("//", f"//:{_CANARY}@").replace("mymaster", "none"))
+    await _fails(
+        sentinel.url.replace(f":{sentinel.nodes[0].password}@", f":{_CANARY}@").replace("mymaster", "none")
+    )
 
 
 async def test_starting_without_a_server_reveals_no_password(

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from ephemera.embedded import Valkey
-from ephemera.errors import CannotConnect
+from ephemera.errors import CannotConnect, InvalidUrl
+from ephemera.wire import parse_url
 from tests.wire.certificates import Authority
 from tests.wire.clients import node_client
+from tests.wire.conditions import eventually
 from tests.wire.debian_redis import BINARY, DebianRedis
 from tests.wire.forwarders import forwarding
 
@@ -137,7 +139,9 @@ async def test_closing_does_not_wait_for_a_frozen_peer(server: Valkey, authority
 @pytest.mark.on_both_loops
 async def test_debian_redis_with_tls(debian: DebianRedis, authority: Authority) -> None:
     """Debian's Redis 7 is reached over TLS by the name in its certificate."""
-    async with node_client(f"rediss://localhost:{debian.tls_port}?ca={authority.ca}") as client:
+    async with node_client(
+        f"rediss://:{debian.password}@localhost:{debian.tls_port}?ca={authority.ca}"
+    ) as client:
         assert await client.call("PING") == b"PONG"
         async with client.subscribe("news") as messages:
             await client.call("PUBLISH", "news", "hello")
@@ -158,8 +162,48 @@ async def test_debian_redis_requires_a_client_certificate(authority: Authority) 
     """Debian's Redis with `tls-auth-clients yes` takes the certificate in the URL and refuses without it."""
     certificate, private = authority.certify("client")
     with DebianRedis(authority, client_certificates=True) as redis:
-        url = f"rediss://localhost:{redis.tls_port}?ca={authority.ca}"
+        url = f"rediss://:{redis.password}@localhost:{redis.tls_port}?ca={authority.ca}"
         async with node_client(f"{url}&cert={certificate}&key={private}") as client:
             assert await client.call("PING") == b"PONG"
         error = await _refusal(url)
     assert "cert=" in error.advice
+
+
+async def test_the_name_in_the_certificate_may_be_given(server: Valkey, authority: Authority) -> None:
+    """`server_name` is what the certificate must name; `verify=ca` needs a trusted authority alone."""
+    async with forwarding(server, tls=authority.server_context("redis.internal")) as forwarder:
+        url = f"rediss://{forwarder.address}?ca={authority.ca}"
+        assert "certificate is not trusted" in (await _refusal(url)).problem
+        assert "certificate is not trusted" in (await _refusal(f"{url}&server_name=other.internal")).problem
+        for option in ("server_name=redis.internal", "verify=ca", "verify=full&server_name=redis.internal"):
+            async with node_client(f"{url}&{option}") as client:
+                assert await client.call("PING") == b"PONG"
+
+
+async def test_no_option_skips_verification(server: Valkey, authority: Authority, folder: Path) -> None:
+    """Another authority's certificate is refused whatever `verify` says; `verify=none` does not exist."""
+    other = Authority(folder, "another")
+    async with forwarding(server, tls=authority.server_context("127.0.0.1")) as forwarder:
+        for verify in ("full", "ca"):
+            refused = await _refusal(f"rediss://{forwarder.address}?ca={other.ca}&verify={verify}")
+            assert "certificate is not trusted" in refused.problem
+    with pytest.raises(InvalidUrl, match="there is no way to skip verification"):
+        parse_url("rediss://localhost?verify=none")
+
+
+async def test_replaced_files_are_used_on_reconnection(
+    server: Valkey, authority: Authority, folder: Path
+) -> None:
+    """A server whose certificate comes from a new authority is refused until the file names it, then used."""
+    successor, ca = Authority(folder, "successor"), folder / "replaced-ca.pem"
+    ca.write_bytes(authority.ca.read_bytes())
+    context = authority.server_context("127.0.0.1")
+    async with forwarding(server, tls=context) as forwarder:
+        async with node_client(f"rediss://{forwarder.address}?ca={ca}") as client:
+            context.load_cert_chain(*successor.certify("successor-server", "127.0.0.1"))
+            forwarder.cut()
+            await eventually(lambda: "certificate is not trusted" in client.link._problem)
+            assert not client.up
+            ca.write_bytes(successor.ca.read_bytes())
+            await eventually(lambda: client.up)
+            assert await client.call("PING") == b"PONG"

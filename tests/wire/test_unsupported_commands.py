@@ -49,7 +49,7 @@ async def test_stateful_commands_are_refused(client: NodeClient, command: str, a
         with pytest.raises(UnsupportedCommand, match=advice) as caught:
             client.call(*spelled)
         assert caught.value.command.split() == words[: len(caught.value.command.split())]
-    assert client.link.connects == 1
+    assert client.link.connection_count == 1
 
 
 @pytest.mark.parametrize("words", [(), (7, "key"), (None,)])
@@ -106,4 +106,4 @@ async def test_a_malformed_command_fails_alone(client: NodeClient, words: tuple[
     with pytest.raises(ServerError):
         await client.call(*words)
     assert await other == b"other"
-    assert client.link.connects == 1
+    assert client.link.connection_count == 1

@@ -1,4 +1,4 @@
-"""Properties of URLs: encoded parts come back, and anything wrong is `InvalidUrl`."""
+"""Properties of URLs: encoded parts round-trip, and anything wrong is `InvalidUrl`."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def _in_url(host: str) -> str:
 
 
 @given(_HOSTS, _PORTS, _TEXT, _TEXT, st.integers(0, 999_999), st.floats(1e-3, 1e6))
-def test_what_is_encoded_comes_back(
+def test_encoded_parts_round_trip(
     host: str, port: int, user: str, password: str, database: int, timeout: float
 ) -> None:
-    """Any host, port, user, password, database and timeout that are percent-encoded come back."""
+    """Any host, port, user, password, database and timeout that are percent-encoded round-trip."""
     who = f"{quote(user, safe='')}:{quote(password, safe='')}"
     target = parse_url(f"redis://{who}@{_in_url(host)}:{port}/{database}?{urlencode({'timeout': timeout})}")
     assert target.addresses == (Address(host, port),)
@@ -47,14 +47,14 @@ def test_what_is_encoded_comes_back(
 
 
 @given(st.lists(st.tuples(_HOSTS, _PORTS), min_size=1, max_size=5))
-def test_addresses_come_back_as_they_are_written(nodes: list[tuple[str, int]]) -> None:
+def test_addresses_round_trip(nodes: list[tuple[str, int]]) -> None:
     """The text of an address is what a URL takes."""
     addresses = tuple(Address(host, port) for host, port in nodes)
     assert parse_url(f"redis+cluster://{','.join(map(str, addresses))}").addresses == addresses
 
 
 @given(_TEXT.filter(lambda text: "\0" not in text))
-def test_any_socket_path_comes_back(name: str) -> None:
+def test_any_socket_path_round_trips(name: str) -> None:
     """A unix socket's path may contain any character, encoded."""
     assert parse_url(f"unix:///run/{quote(name, safe='')}").addresses[0].path == f"/run/{name}"
 

@@ -13,10 +13,10 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 
 from ephemera import keyspace
+from ephemera.adapters.langgraph import GraphCheckpoints
 from ephemera.errors import CheckpointLost
 from ephemera.keyspace import Store
-from ephemera.patterns.langgraph_checkpoints import GraphCheckpoints
-from tests.patterns.graph_fixtures import (
+from tests.adapters.graph_fixtures import (
     CATALOGUE,
     RECENT,
     THREADS,
@@ -128,7 +128,7 @@ async def test_a_running_graph_does_not_revive_a_deleted_thread(store: Store) ->
 
 
 async def test_a_saver_without_fences_revives_a_deleted_thread() -> None:
-    """Without the mark, as in LangGraph's own saver, a part of a deleted thread comes back."""
+    """Without the mark, as in LangGraph's own saver, a part of a deleted thread reappears."""
     fresh, became, outcome = await deleted_in_mid_run(InMemorySaver())
     assert fresh == {"topic": "squids", "slides": slides(4, "squids")}
     assert became == {"slides": slides(4, "whales")}

@@ -13,8 +13,8 @@ from ephemera.embedded import Postgres, Valkey
 from ephemera.patterns.jobs import sql_engine
 from tests.patterns.job_store import attempt_by
 
-PAGE = (Path(__file__).parents[2] / "docs" / "patterns" / "langgraph.md").read_text(encoding="utf-8")
-_, JOB = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+PAGE = (Path(__file__).parents[2] / "docs" / "adapters" / "langgraph.md").read_text(encoding="utf-8")
+_, _, JOB = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 @pytest.mark.standalone("Celery's queues cannot be on a cluster")

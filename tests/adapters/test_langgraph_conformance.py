@@ -12,18 +12,19 @@ from langgraph.checkpoint.conformance.capabilities import ALL_CAPABILITIES, BASE
 from langgraph.checkpoint.conformance.report import CapabilityReport
 
 from ephemera import keyspace
+from ephemera.adapters.langgraph._saver import GraphSaver
+from ephemera.adapters.langgraph._thread_storage import JobThreadStorage
 from ephemera.embedded import Valkey
 from ephemera.keyspace import Store
 from ephemera.patterns.jobs._checkpoint import Checkpoints
-from ephemera.patterns.langgraph_checkpoints._job_storage import JobThreadStorage
-from ephemera.patterns.langgraph_checkpoints._saver import GraphSaver
 from ephemera.wire import Arg, Script
-from tests.patterns import graph_fixtures, job_fixtures
+from tests.adapters import graph_fixtures
+from tests.patterns import job_fixtures
 
 
 def _fenced(store: Store, job_id: str) -> Any:
     """A stand-in for a job's run: an id, and a checkpoint with the first fence."""
-    checkpoints = Checkpoints(job_fixtures.JOBS.checkpoints, job_fixtures.PROGRESS, store)
+    checkpoints = Checkpoints(job_fixtures.JOBS.checkpoints, job_fixtures.PROGRESS, store, "jobs:finished")
     return SimpleNamespace(id=job_id, checkpoint=checkpoints.open(job_id, 1, "worker-1"))
 
 

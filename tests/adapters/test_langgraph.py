@@ -15,7 +15,17 @@ from ephemera import keyspace, sync
 from ephemera.embedded import Valkey
 from ephemera.errors import SyncCallInEventLoop
 from ephemera.keyspace import Store
-from tests.patterns.graph_fixtures import CATALOGUE, STEPS, THREADS, State, chain, config, slides, write_slide
+from tests.adapters.graph_fixtures import (
+    CATALOGUE,
+    STEPS,
+    THREADS,
+    State,
+    chain,
+    checkpoint_of,
+    config,
+    slides,
+    write_slide,
+)
 
 
 @pytest.fixture
@@ -154,7 +164,7 @@ def test_a_graph_runs_synchronously_on_a_sync_store(url: str) -> None:
     builder.add_node("only", lambda state: {"slides": [state["topic"]]})
     builder.add_edge(START, "only")
     with sync.connect(url, CATALOGUE) as store:
-        saver, where = THREADS.sync_saver(store), config()
+        saver, where = store[THREADS], config()
         graph = builder.compile(checkpointer=saver)
         assert graph.invoke({"topic": "whales", "slides": []}, where)["slides"] == ["whales"]
         assert graph.get_state(where).values["slides"] == ["whales"]
@@ -173,5 +183,28 @@ async def test_a_synchronous_call_in_an_event_loop_is_refused(local: Store) -> N
     graph = StateGraph(State)
     graph.add_node("only", lambda _: {"slides": []})
     graph.add_edge(START, "only")
-    with pytest.raises(SyncCallInEventLoop, match=r"graph.ainvoke.*GraphCheckpoints.sync_saver"):
+    with pytest.raises(SyncCallInEventLoop, match=r"graph.ainvoke.*ephemera.sync.connect"):
         graph.compile(checkpointer=local[THREADS]).invoke({"topic": "", "slides": []}, config())
+
+
+async def test_an_async_graph_runs_on_a_sync_store(url: str) -> None:
+    """`graph.ainvoke` may use the checkpointer of a synchronous store, on a loop that is not blocked."""
+    graph = chain(write_slide, 3)
+    store = sync.connect(url, CATALOGUE)
+    try:
+        compiled, where = graph.compile(checkpointer=store[THREADS]), config(run_id="r1")
+        assert (await compiled.ainvoke({"topic": "whales", "slides": []}, where))["slides"] == slides(3)
+        await store[THREADS].adelete_for_runs([str(where["configurable"]["run_id"])])
+        target = str(uuid4())
+        await store[THREADS].acopy_thread(where["configurable"]["thread_id"], target)
+    finally:
+        await asyncio.to_thread(store.close)
+
+
+async def test_a_thread_uses_the_checkpointer_of_an_async_store(local: Store) -> None:
+    """A synchronous call in a thread, as a synchronous node makes it, runs on the store's loop."""
+    saver, where, checkpoint = local[THREADS], config(), checkpoint_of({"a": 1})
+    put = await asyncio.to_thread(saver.put, where, checkpoint, {}, checkpoint["channel_versions"])
+    found = await asyncio.to_thread(saver.get_tuple, where)
+    assert found is not None
+    assert found.config == put

@@ -9,17 +9,14 @@ from uuid import uuid4
 
 import pytest
 
+from ephemera.adapters.langgraph import JobSaver
 from ephemera.embedded import Postgres, Valkey
 from ephemera.errors import InvalidValue, JobLost
 from ephemera.patterns.jobs import BoundJobs, Run
-from ephemera.patterns.jobs._run_context import resume_run
-from ephemera.patterns.langgraph_checkpoints import JobSaver
-from tests.patterns.graph_fixtures import STEPS, chain, config, write_slide
-from tests.patterns.graph_job_fixtures import MOMENTS, present
+from tests.adapters.graph_fixtures import STEPS, chain, config, write_slide
+from tests.adapters.graph_job_fixtures import MOMENTS, present
 from tests.patterns.job_fixtures import JOBS, effects
-from tests.patterns.job_store import attempt_by, opened
-
-pytestmark = pytest.mark.standalone("jobs refuse a cluster as their broker: Celery has no transport for one")
+from tests.patterns.job_store import attempt_by, lapse, opened, resumed
 
 
 @pytest.fixture
@@ -33,12 +30,11 @@ async def jobs(server: Valkey, postgres: Postgres) -> AsyncIterator[BoundJobs]:
 async def taken(jobs: BoundJobs, job_id: str, worker: str) -> Run:
     """A run of a job that a worker has just claimed."""
     held = await jobs.get(job_id)
-    await jobs._backend.rows.renew(
-        job_id, held.fence, timedelta(seconds=-1)
-    )  # rather than wait for its lease
+    if held.state == "running":
+        await lapse(jobs, job_id)  # rather than wait for its lease
     row = await jobs._backend.rows.claim(job_id, worker, timedelta(minutes=1))
     assert row is not None
-    return await resume_run(jobs._backend, row)
+    return await resumed(jobs, row)
 
 
 async def fields_of(jobs: BoundJobs, job_id: str) -> set[str]:
@@ -153,7 +149,7 @@ async def test_an_overtaken_graph_changes_nothing(jobs: BoundJobs) -> None:
     await waiting.wait()
     outcome = "refused"
     while outcome == "refused":  # the first may renew its lease in between
-        await jobs._backend.rows.renew(job_id, 1, timedelta(seconds=-1))
+        await lapse(jobs, job_id)
         outcome = await attempt_by(jobs, "worker-2").run(job_id)
     assert outcome == "done"
     go_on.set()

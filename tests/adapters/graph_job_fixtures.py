@@ -8,16 +8,16 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ephemera.patterns.jobs import Run
-from ephemera.patterns.langgraph_checkpoints import JobSaver
-from tests.patterns.graph_fixtures import State, chain, write_slide
+from ephemera.adapters.langgraph import JobSaver
+from ephemera.patterns.jobs import Retry, Run
+from tests.adapters.graph_fixtures import State, chain, write_slide
 from tests.patterns.job_fixtures import JOBS, noted, write
 
 MOMENTS: dict[int, Callable[[Run], Awaitable[None]]] = {}
 """Functions that a test runs at the start of a node."""
 
 
-@JOBS.job(queue="generation", attempts=100, time_limit=timedelta(minutes=5))
+@JOBS.job(queue="generation", retry=Retry(attempts=100), time_limit=timedelta(minutes=5))
 async def present(run: Run, topic: str, careful: bool = False) -> list[str]:
     """A graph of 15 nodes, each with an effect in SQL; a careful one records it in the same transaction."""
 

@@ -11,8 +11,8 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.graph import END, START, StateGraph
 
 from ephemera import Catalogue, fixed
+from ephemera.adapters.langgraph import GraphCheckpoints
 from ephemera.keyspace import Store
-from ephemera.patterns.langgraph_checkpoints import GraphCheckpoints
 
 STEPS = 15
 
