@@ -1,0 +1,1 @@
+"""Selects our checkpointer: see `certified_langgraph_saver`."""
