@@ -225,7 +225,7 @@ class _Raw:
         which, method, headers = case
         lines = [
             f"{method} {self._paths[which % len(self._paths)]} HTTP/1.1".encode(),
-            b"host: fuzz",
+            b"host: localhost",
             b"connection: close",
         ]
         if cookie := self._cookie():

@@ -58,7 +58,7 @@ def _read(value: FieldValue) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
-def _stay_apart(case: tuple[list[tuple[str, str | None]], list[list[FieldValue]]]) -> None:
+def _do_not_collide(case: tuple[list[tuple[str, str | None]], list[list[FieldValue]]]) -> None:
     kept = _templates(case[0])
     classify = Classifier((template, template) for template in kept)
     owners: dict[str, tuple[str, tuple[str, ...]]] = {}
@@ -145,11 +145,11 @@ async def _opened(_: Path) -> AsyncIterator[list[Trial]]:
         async with connect(server.url, _catalogue) as store:
             yield [
                 Trial(
-                    "stay apart",
+                    "do not collide",
                     "Every key parses back to the values it was rendered from, belongs to its pattern "
                     "alone, and no two sets of values share one; a tag alone decides the slot.",
                     _FILLED,
-                    _stay_apart,
+                    _do_not_collide,
                 ),
                 Trial(
                     "belongs or not",

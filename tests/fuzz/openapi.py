@@ -17,6 +17,7 @@ from tests.fuzz.services import Services
 from tests.fuzz.trials import Area, Trial
 from tests.services import identity_users, scripture_readers
 from tests.services.conformance import conform
+from tests.services.feed_users import TOKEN as FEED_TOKEN
 from tests.services.league_users import TOKEN
 from tests.services.services import Served
 from tests.services.slides_users import ADMIN, Person
@@ -86,7 +87,7 @@ async def _opened(folder: Path) -> AsyncIterator[list[Trial]]:
                 lambda: services.scripture,
                 lambda served: _bearer(scripture_readers.administrator(served).token, *WITHOUT_INGEST),
             ),
-            "feed": _Asked(lambda: services.feed),
+            "feed": _Asked(lambda: services.feed, lambda _: _bearer(FEED_TOKEN)),
             "league": _Asked(lambda: services.league, referee),
         }
         yield [

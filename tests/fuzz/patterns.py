@@ -7,202 +7,21 @@ and may raise an error of ours; any other exception is a failure.
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from datetime import timedelta
-from functools import partial
 from typing import Any
 
-import msgspec
 from hypothesis import strategies as st
 
-from ephemera import Catalogue, Store, connect, fixed
-from ephemera.errors import EphemeraError
-from ephemera.patterns.cache import Cache, LocalCache
-from ephemera.patterns.entitlements import Entitlements
-from ephemera.patterns.events import Events
-from ephemera.patterns.fanout import Fanout
-from ephemera.patterns.locks import Locks
-from ephemera.patterns.preferences import Preferences
-from ephemera.patterns.revocation import Revocation, TokenKind
+from ephemera import Store
+from tests.fuzz.pattern_operations import OPERATIONS, opened
 from tests.fuzz.trials import Trial
-from tests.patterns import limit_fixtures, progress_fixtures, session_fixtures
-from tests.patterns.league_site import League, Source
-from tests.patterns.limit_fixtures import LIMITS
-from tests.patterns.progress_fixtures import PROGRESS, Done, JobDatabase, SlideDone
-from tests.patterns.session_fixtures import FIXED, SLIDING, Session, SignIn
 
-
-class Note(msgspec.Struct):
-    """Something to keep, with settings to merge."""
-
-    text: str = "x"
-    size: int = 14
-
-
-_catalogue = Catalogue("fuzz-patterns")
-_CACHE = Cache(
-    _catalogue,
-    "fuzz:cache:{id}",
-    Note,
-    fresh=timedelta(minutes=5),
-    stale=timedelta(hours=1),
-    missing=timedelta(seconds=30),
-    local=LocalCache(max_entries=100),
-    tags=lambda note, id: (f"tag-{note.size}",),
-    purpose="fuzzing",
-)
-_LOCKS = Locks(_catalogue, "fuzz:lock:{id}", lease=timedelta(seconds=5), purpose="fuzzing")
-_NOTES = Fanout(_catalogue, "fuzz:connections:{id}", Note, channel="fuzz:channel")
-_PREFERENCES = Preferences(_catalogue, "fuzz:preferences:{id}", Note)
-_PLANS = Entitlements(_catalogue, "fuzz:plan:{id}", Note, lifetime=fixed(seconds=300))
-_REVOKED = Revocation(
-    _catalogue, tokens={"access": TokenKind("fuzz:blacklist:{jti}", lifetime=timedelta(minutes=15))}
-)
-_EVENTS: Events[Note] = Events(_catalogue, "fuzz:events", Note, purpose="fuzzing")
-_LEAGUE = League("fuzz-league")
-_CATALOGUES = (
-    _catalogue,
-    session_fixtures.CATALOGUE,
-    limit_fixtures.CATALOGUE,
-    progress_fixtures.CATALOGUE,
-    _LEAGUE.catalogue,
-)
-
-
-async def _load() -> Note:
-    return Note("loaded")
-
-
-async def _sessions(store: Store) -> None:
-    for sessions, session in ((SLIDING, Session("ann")), (FIXED, SignIn(user_id=7))):
-        bound: Any = store[sessions]
-        user = "ann" if sessions is SLIDING else "7"
-        with suppress(EphemeraError):
-            token = await bound.create(session)
-            await bound.update(token, **({"role": "x"} if sessions is SLIDING else {"note": "x"}))
-            await bound.get(token)
-            token = await bound.rotate(token) or token
-            await bound.get(token)
-        await _each(partial(bound.of_user, user), partial(bound.begin_sign_in, user))
-
-
-async def _limits(store: Store) -> None:
-    limits = store[LIMITS]
-    rules = [
-        limit_fixtures.WINDOW,
-        limit_fixtures.LOG,
-        limit_fixtures.BUCKET,
-        limit_fixtures.CROWD,
-        limit_fixtures.FLOW,
-    ]
-    for rule in rules:
-        await _each(partial(limits.check, rule.on("ann")))
-    await _each(lambda: limits.check(*(rule.on("bob") for rule in rules)))
-
-
-async def _caches(store: Store) -> None:
-    async def loader(id: str) -> Note | None:  # noqa: A002 - the field's name
-        return Note(id) if id != "none" else None
-
-    cache: Any = store[_CACHE]
-    for name in ("a", "none"):
-        await _each(
-            partial(cache.get_or_load, loader, id=name),
-            partial(cache.get, id=name),
-        )
-    await _each(lambda: cache.invalidate_tag("tag-14"), lambda: cache.delete(id="a"))
-    await _each(lambda: cache.get_or_load(loader, id="a"))
-
-
-async def _locks(store: Store) -> None:
-    locks = store[_LOCKS]
-
-    async def hold() -> None:
-        async with locks.hold(id="a", timeout=0.05):
-            pass
-
-    async def try_hold() -> None:
-        async with locks.try_hold(id="a"):
-            pass
-
-    await _each(hold, try_hold)
-
-
-async def _progress(store: Store) -> None:
-    progress = store[PROGRESS]
-    await _each(
-        lambda: progress.append(SlideDone(1), job_id="j"),
-        lambda: progress.append(Done(1), job_id="j"),
-    )
-    for after in (None, "0-1", "99999999999999-1"):
-
-        async def listen(after: str | None = after) -> None:
-            async with progress.listen(job_id="j", after=after, snapshot=JobDatabase().snapshot) as updates:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(0.05):
-                        async for _ in updates:
-                            pass
-
-        await _each(listen)
-
-
-async def _smaller(store: Store) -> None:
-    preferences, plans, revoked, notes = store[_PREFERENCES], store[_PLANS], store[_REVOKED], store[_NOTES]
-    await _each(
-        lambda: preferences.merge({"size": 18}, id="a"),
-        lambda: preferences.get(id="a"),
-        lambda: plans.get(lambda id: _load(), id="a"),
-        lambda: plans.get(lambda id: _load(), id="a"),
-        lambda: plans.invalidate(id="a"),
-        lambda: revoked.revoke_token("access", "t", until=time.time() + 900),
-        lambda: revoked.revoke_user("ann"),
-        lambda: revoked.check("access", jti="t", user="ann", issued_at=time.time(), family="f"),
-        lambda: store[_EVENTS].publish(Note("event")),
-        lambda: notes.connections(id="a"),
-    )
-
-    async def connected() -> None:
-        async with notes.connect(id="a"):
-            await notes.push(Note("push"), id="a")
-            await notes.connections(id="a")
-
-    await _each(connected)
-
-
-async def _pages(store: Store) -> None:
-    live, table, mine = store[_LEAGUE.live], store[_LEAGUE.table], store[_LEAGUE.picks]
-    await _each(
-        table.page,
-        lambda: live.page(match_id="1"),
-        lambda: live.page(match_id="2000"),
-        lambda: mine.page(user_id="ann"),
-        lambda: store[_LEAGUE.windows].now(),
-    )
-
-
-async def _each(*operations: Callable[[], Awaitable[Any]]) -> None:
-    """Run all operations; an `EphemeraError` is acceptable."""
-    for operation in operations:
-        with suppress(EphemeraError):
-            await operation()
-
-
-_OPERATIONS = {
-    "sessions": _sessions,
-    "limits": _limits,
-    "caches": _caches,
-    "locks": _locks,
-    "progress": _progress,
-    "smaller patterns": _smaller,
-    "pages": _pages,
-}
 _bytes = st.one_of(
     st.binary(max_size=30),
     st.sampled_from(
-        [b"", b"0", b"-1", b"1e400", b"nan", b"null", b"{}", b"[]", b"\xff\xfe", b"9" * 30, b"1:2:3"]
+        [
+            *(b"", b"0", b"-1", b"1e400", b"nan", b"null", b"{}", b"[]", b"\xff\xfe", b"9" * 30, b"1:2:3"),
+            *(b"9" * 5000, b"9" * 18, b"1e300", b"[" * 10_000, b"a\r\nb: c"),
+        ]
     ),
 )
 _damages = st.one_of(
@@ -222,8 +41,8 @@ class CorruptedKeys:
     async def check(self, case: tuple[str, int, tuple[str, list[bytes]], int]) -> None:
         """Have a pattern create its keys, corrupt one, and use the pattern again."""
         name, which, (damage, words), at = case
-        operate = _OPERATIONS[name]
-        async with connect(self._url, *_CATALOGUES, resources=_LEAGUE.resources(Source(1))) as store:
+        operate = OPERATIONS[name]
+        async with opened(self._url) as store:
             await store.call("FLUSHDB")
             await operate(store)
             keys = sorted(await store.call("KEYS", "*"))
@@ -232,7 +51,7 @@ class CorruptedKeys:
             key = keys[which % len(keys)]
             await self._damage(store, key, damage, words, at)
             await operate(store)
-            async with connect(self._url, *_CATALOGUES, resources=_LEAGUE.resources(Source(1))) as another:
+            async with opened(self._url) as another:
                 await operate(another)
 
     async def _damage(self, store: Store, key: bytes, damage: str, words: list[bytes], at: int) -> None:
@@ -279,7 +98,7 @@ def damaged_keys(url: str) -> Trial:
     return Trial(
         "keys of patterns",
         "Whatever becomes of a pattern's key, its operations succeed, miss, or raise an error of ours.",
-        st.tuples(st.sampled_from(sorted(_OPERATIONS)), st.integers(0, 30), _damages, st.integers(0, 300)),
+        st.tuples(st.sampled_from(sorted(OPERATIONS)), st.integers(0, 30), _damages, st.integers(0, 300)),
         CorruptedKeys(url).check,
         batch=40,
     )

@@ -66,6 +66,17 @@ def write(tallies: list[Tally], seed: int, seconds: float, only: list[str] | Non
         f"{'yes' if tally.failure is None else '**no**'} |"
         for tally in tallies
     ]
-    lines = [head, "| area | trial | guarantee | cases | held |", "|---|---|---|---|---|", *rows, _FOOT]
+    kept = _rows_of_other_areas({tally.area for tally in tallies})
+    if kept:
+        head += "- rows of other areas than these are of an earlier run\n"
+    table = ["| area | trial | guarantee | cases | held |", "|---|---|---|---|---|", *kept, *rows]
+    lines = [head, *table, _FOOT]
     PAGE.parent.mkdir(parents=True, exist_ok=True)
     PAGE.write_text("\n".join(lines))
+
+
+def _rows_of_other_areas(areas: set[str]) -> list[str]:
+    """What the page says of areas that this run left out."""
+    lines = PAGE.read_text().splitlines() if PAGE.exists() else []
+    rows = lines[lines.index("|---|---|---|---|---|") + 1 :] if "|---|---|---|---|---|" in lines else []
+    return [row for row in rows if row.startswith("| ") and row[2:].partition(" ")[0] not in areas]

@@ -212,7 +212,7 @@ def _compare(key: bytes, outcome: Any, call: tuple[str, bool], conversations: li
 
 
 async def _works_again(client: Client) -> None:
-    """The client comes back by itself, and gives the next caller their reply."""
+    """The client reconnects by itself, and gives the next caller their reply."""
     async with asyncio.timeout(10):
         while True:
             with suppress(ConnectionFailed, ServerError):

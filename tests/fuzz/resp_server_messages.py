@@ -49,7 +49,7 @@ async def _first_words(case: list[bytes]) -> None:
                     await client.call("GET", "x")
 
 
-async def _heard(case: list[bytes]) -> None:
+async def _listen(case: list[bytes]) -> None:
     """Subscribe and track, while the server pushes these."""
 
     async def converse(peer: Peer) -> None:
@@ -125,7 +125,7 @@ async def _mapped(case: tuple[list[bytes], list[bytes]]) -> None:
 _WHOLE = b"*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$0\r\n\r\n:@PORT\r\n"
 
 
-async def _told(case: list[bytes]) -> None:
+async def _ask_sentinel(case: list[bytes]) -> None:
     """A Sentinel that answers these when it is asked for the master, and pushes them as well."""
 
     async def converse(peer: Peer) -> None:
@@ -169,10 +169,10 @@ ELSEWHERE = [
     ),
     Trial(
         "pushes",
-        "Whatever is pushed, a listener gets messages of its channel alone and hears of gaps, and "
+        "Whatever is pushed, a listener gets messages of its channel alone and is notified of gaps, and "
         "invalidations name keys or all of them.",
         st.lists(st.one_of(PUSHES, PUSHES, _anything), max_size=5),
-        _heard,
+        _listen,
         batch=30,
     ),
     Trial(
@@ -189,7 +189,7 @@ ELSEWHERE = [
         "word of Sentinels",
         "A Sentinel that talks nonsense is a clean error.",
         st.lists(st.one_of(_masters, _anything), min_size=1, max_size=3),
-        _told,
+        _ask_sentinel,
         batch=30,
     ),
 ]

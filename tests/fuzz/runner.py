@@ -29,7 +29,7 @@ from hypothesis.strategies import SearchStrategy
 from ephemera_services.runtime import minimum_log_level
 from tests.fuzz.trials import Area, Trial
 
-_HEARD = logging.CRITICAL  # of our own log: connections are lost here by the thousand
+_LOG_LEVEL = logging.CRITICAL  # of our own log: connections are lost here by the thousand
 _SETTINGS: dict[str, Any] = {
     "database": None,
     "deadline": None,
@@ -92,7 +92,7 @@ def fuzz_area(
     """Try an area's trials in turn until the budget is spent; without `services`, those that need none."""
     warnings.simplefilter("ignore", HypothesisWarning)  # that a strategy with large pieces is long when shown
     seeds = random.Random(f"{area.name}:{seed}")
-    with minimum_log_level(_HEARD), asyncio.Runner() as runner:
+    with minimum_log_level(_LOG_LEVEL), asyncio.Runner() as runner:
         opened = area.opened(folder)
         trials = runner.run(opened.__aenter__())
         tallies = [Tally(area.name, trial) for trial in trials if services or not trial.needs_services]
@@ -113,7 +113,7 @@ def fuzz_area(
 
 def replay_cases(area: Area, cases: Iterable[tuple[str, Any]], folder: Path) -> None:
     """Check cases of an area's trials by name; what it raises is the failure."""
-    with minimum_log_level(_HEARD), asyncio.Runner() as runner:
+    with minimum_log_level(_LOG_LEVEL), asyncio.Runner() as runner:
         opened = area.opened(folder)
         trials = {trial.name: trial for trial in runner.run(opened.__aenter__())}
         try:

@@ -6,11 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.fuzz import stored_values
 from tests.fuzz.areas import AREAS
-from tests.fuzz.runner import Budget, fuzz_area
+from tests.fuzz.runner import Budget, fuzz_area, replay_cases
+from tests.services.services import SERVICES
 
 CASES = {"keys": 40, "values": 25, "cookies": 20, "tokens": 20, "headers": 25, "resp": 20}
 """Cases of each trial that needs no service; `tests/services` sends hostile tokens and requests, too."""
+
+ATTACKED = [name if name == "slides" else pytest.param(name, marks=pytest.mark.campaign) for name in SERVICES]
+"""With `make test` slides, which has a bit of everything, LangGraph's checkpoints included."""
 
 
 @pytest.mark.parametrize("area", CASES)
@@ -21,6 +26,15 @@ def test_every_trial_holds_for_some_cases(area: str, tmp_path: Path) -> None:
         assert tally.cases
 
 
+@pytest.mark.parametrize("service", ATTACKED)
+def test_hostile_bytes_in_every_key_of_a_service(
+    service: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two seconds of what `make fuzz` does for longer: see `tests/fuzz/stored_values.py`."""
+    monkeypatch.setattr(stored_values, "SECONDS", 2.0)
+    replay_cases(AREAS["stored_values"], [(service, 1)], tmp_path)
+
+
 def test_every_area_is_covered() -> None:
     """The documents of the services have tests of their own, `tests/services/test_*_conformance.py`."""
-    assert {*CASES, "openapi"} == set(AREAS)
+    assert {*CASES, "openapi", "stored_values"} == set(AREAS)

@@ -1,29 +1,44 @@
-"""`make security`: the tests behind docs/security.md and the audit of dependencies; writes their report.
+"""`make security`: the tests behind docs/security.md, a short fuzz run and the audit; writes their report.
 
-The exit code is pytest's, or the audit's: 3 means that no vulnerability service could be reached.
+What runs is what the page names, and besides it everything in tests/security and the defects found by attack
+(tests/defects/test_sec*). Exit code 1: a test or a trial failed, or a vulnerability is known. An audit that
+could not be made, because no vulnerability service answers, fails nothing: the last line and the report say
+so.
 """
 
 from __future__ import annotations
 
 import platform
+import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-PAGE = Path("docs/proof/security.md")
+ROOT = Path(__file__).parents[2]
+CLAIMS_PAGE = ROOT / "docs/security.md"
+PAGE = ROOT / "docs/proof/security.md"
+ALWAYS = ("tests/security/test_*.py", "tests/defects/test_sec*.py")
+"""Files whose tests run whether or not a claim names them."""
+FUZZ_SECONDS = 60
+NOT_AUDITED = 3
+"""The exit code of the audit when no vulnerability service could be reached."""
+_TEST = re.compile(r"`(tests/[\w/]+\.py::\w+)`")
+_ITEM = re.compile(r"^- (?:.+\n)(?:  .+\n)*", re.MULTILINE)
 _HEAD = """\
 # Security evidence
 
 The claims of [security](../security.md) and the test run behind them. Written by `make security`.
 
 - {when}, Python {python}: {outcomes}
+- Fuzz run of {seconds} s, exit code {fuzzed} (0: every trial held)
 
-| claim | method | tests | outcome |
-|---|---|---|---|
+| claim | tests | outcome |
+|---|---|---|
 """
 _AUDIT = """
 ## Dependencies
@@ -39,106 +54,80 @@ reached):
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim, how it is tested, and the files with its tests."""
+    """A claim of the page, and the ids of its tests."""
 
     what: str
-    how: str
-    files: tuple[str, ...]
+    tests: tuple[str, ...]
 
 
-_SERVICES, _SERVERS, _ACL = "security/test_services", "deploy/test_servers", "operations/test_acl"
-CLAIMS = (
-    Claim(
-        "no secret in logs, errors, metrics, Redis",
-        "canaries in every password, token, cookie, key, link and URL; five services and three workers at "
-        "log level debug, over HTTP, on Valkey, and on Redis 7 by TLS; reprs, errors and what commands print",
-        (_SERVICES, "security/test_reprs"),
-    ),
-    Claim(
-        "users of `ephemera acl` suffice",
-        "the same scenarios, then `ACL LOG` of both servers; services on the cluster of `deploy/`, "
-        "where a refused FLUSHALL is seen; every accessor and pattern as such a user",
-        (_SERVICES, _SERVERS, _ACL),
-    ),
-    Claim(
-        "administrators' routes are closed",
-        "all of them in the OpenAPI documents: without credentials, with wrong ones, as a user",
-        (_SERVICES,),
-    ),
-    Claim(
-        "metrics and console are closed",
-        "without a token, with a wrong one; every page of the console without signing in",
-        (_SERVICES, "security/test_console"),
-    ),
-    Claim(
-        "no service reaches another's keys",
-        "which of them could on one server, and that production separates those",
-        ("security/test_sharing",),
-    ),
-    Claim(
-        "TLS throughout",
-        "certificates on both sides: Redis 7, PostgreSQL, a cluster of six, a queue with three Sentinels, "
-        "Celery; what is not checked does not connect",
-        (_SERVICES, _SERVERS, "deploy/test_postgres"),
-    ),
-    Claim(
-        "comparisons take the same time",
-        "every `==`, `!=` and `in` of a secret's name in both distributions, by syntax tree",
-        ("security/test_comparisons",),
-    ),
-    Claim(
-        "the files of `deploy/` are valid, and hold no secret",
-        "Compose Specification; Kubernetes, strict; started on Valkey and Redis 7",
-        ("deploy/test_generated", _SERVERS, "deploy/test_postgres"),
-    ),
-    Claim(
-        "dependencies are the pinned ones",
-        "pins of all that our extras bring, `pip check`",
-        ("deploy/test_audit",),
-    ),
-)
+def claims_of(text: str) -> list[Claim]:
+    """Return the claims of the page: the items of its section Claims."""
+    [section] = re.findall(r"^## Claims\n(.*?)^## ", text, re.MULTILINE | re.DOTALL)
+    return [
+        Claim(" ".join(_TEST.sub("", item)[2:].split()).rstrip(" ,"), tuple(_TEST.findall(item)))
+        for item in _ITEM.findall(section)
+    ]
 
 
 def main() -> int:
-    """Run the tests and the audit, and write the page."""
-    files = sorted({file for claim in CLAIMS for file in claim.files})
+    """Run the tests, the fuzz run and the audit, and write the page."""
+    claims = claims_of(CLAIMS_PAGE.read_text(encoding="utf-8"))
+    always = [str(path.relative_to(ROOT)) for glob in ALWAYS for path in sorted(ROOT.glob(glob))]
+    named = {test for claim in claims for test in claim.tests if test.partition("::")[0] not in always}
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        words = ["--numprocesses", "2", "--dist", "loadfile", f"--junitxml={report}"]
-        paths = [f"tests/{file}.py" for file in files]
-        tested = subprocess.run([sys.executable, "-m", "pytest", *words, *paths], check=False)
+        options = ["--numprocesses", "2", "--dist", "loadfile", f"--junitxml={report}"]
+        tested = _run("pytest", *options, *always, *sorted(named))
         outcomes = outcomes_of(report.read_text(encoding="utf-8")) if report.exists() else {}
-    audit = [sys.executable, "-m", "deploy.audit"]
+    fuzzed = _run("tests.fuzz", "--seconds", str(FUZZ_SECONDS))
+    audit = [sys.executable, "-m", "tools.dependency_audit"]
     audited = subprocess.run(audit, capture_output=True, text=True, check=False)
     sys.stdout.write(audited.stdout)
-    PAGE.write_text(page(outcomes, audited.stdout, audited.returncode), encoding="utf-8")
-    return tested.returncode or audited.returncode
+    PAGE.write_text(page(claims, outcomes, fuzzed, audited.stdout, audited.returncode), encoding="utf-8")
+    code, said = verdict(tested, fuzzed, audited.returncode)
+    sys.stdout.write(said + "\n")
+    return code
+
+
+def verdict(tested: int, fuzzed: int, audited: int) -> tuple[int, str]:
+    """Return the exit code, and a line for each part; what could not be audited has not failed."""
+    audit = {0: "no known vulnerability", NOT_AUDITED: "NOT AUDITED: no vulnerability service answered"}
+    said = (
+        f"tests: {'FAILED' if tested else 'passed'}; fuzz run: {'FAILED' if fuzzed else 'held'}; "
+        f"dependencies: {audit.get(audited, 'FAILED')}"
+    )
+    return int(bool(tested or fuzzed or audited not in audit)), said
+
+
+def _run(module: str, *arguments: str) -> int:
+    return subprocess.run([sys.executable, "-m", module, *arguments], check=False, cwd=ROOT).returncode
 
 
 def outcomes_of(report: str) -> dict[str, list[str]]:
-    """Return the outcomes of the tests of each file, by its name as in `CLAIMS`."""
+    """Return the outcomes of each test by its id; a test with parameters has several."""
     found: dict[str, list[str]] = {}
     for case in ET.fromstring(report).iter("testcase"):
-        names = [each.tag for each in case if each.tag in ("failure", "error", "skipped")]
-        outcome = (
-            {"failure": "failed", "error": "failed", "skipped": "skipped"}[names[0]] if names else "passed"
-        )
-        file = case.get("classname", "").removeprefix("tests.").replace(".", "/")
-        found.setdefault(file, []).append(outcome)
+        tags = {each.tag for each in case}
+        outcome = "failed" if tags & {"failure", "error"} else "skipped" if "skipped" in tags else "passed"
+        file = case.get("classname", "").replace(".", "/")
+        name = case.get("name", "").partition("[")[0]
+        found.setdefault(f"{file}.py::{name}", []).append(outcome)
     return found
 
 
-def page(outcomes: dict[str, list[str]], audit: str, code: int) -> str:
+def page(claims: Iterable[Claim], outcomes: dict[str, list[str]], fuzzed: int, audit: str, code: int) -> str:
     """Return the report."""
     rows = [
-        f"| {claim.what} | {claim.how} | {', '.join(f'`tests/{file}.py`' for file in claim.files)} | "
-        f"{counted([each for file in claim.files for each in outcomes.get(file, ['not run'])])} |"
-        for claim in CLAIMS
+        f"| {claim.what.replace('|', '/')} | {', '.join(f'`{test}`' for test in claim.tests)} | "
+        f"{counted([each for test in claim.tests for each in outcomes.get(test, ['not run'])])} |"
+        for claim in claims
     ]
     head = _HEAD.format(
         when=datetime.now(UTC).strftime("%Y-%m-%d"),
         python=platform.python_version(),
         outcomes=counted([each for found in outcomes.values() for each in found]),
+        seconds=FUZZ_SECONDS,
+        fuzzed=fuzzed,
     )
     return head + "\n".join(rows) + "\n" + _AUDIT.format(code=code, said=audit.strip())
 

@@ -64,8 +64,7 @@ class Guarded(NamedTuple):
     def admin(self, role: Role, database: int = 0) -> Any:
         """A client that may do everything, and gives bytes."""
         server = self.servers[role]
-        password = None if isinstance(server, DebianRedis) else f"{CANARY}-admin"
-        return redis.Redis(port=server.port, db=database, password=password)
+        return redis.Redis(port=server.port, db=database, password=server.password)
 
     def refusals(self) -> list[str]:
         """What was refused to services: where, to whom, and which command or key."""
@@ -167,5 +166,7 @@ def _admit(guarded: Guarded) -> None:
             SERVER_IDENTITY.key(), "scripture"
         )  # it wants a database that is marked as its own
         for system in SYSTEMS:
-            rules = access_rules(catalogue_of(system), system, role=role, purposes=("service", "metrics"))
+            rules = access_rules(
+                catalogue_of(system), system, role=role, purposes=("service", "metrics", "tracking")
+            )
             admin.execute_command("ACL", "SETUSER", system, *rules.rules(), f">{CANARY}-{system}-{role}")

@@ -90,8 +90,10 @@ def slides(served: Served) -> ScenarioResult:
     cookies = [*anna.client.cookies.values(), *root.client.cookies.values()]
     anna.want(204, "POST", "/auth/logout")
     wrong = [
-        served.client.post("/auth/login", json={"email": slides_users.EDITOR, "password": UNSAID}),
-        served.client.post("/auth/login", json={"email": slides_users.EDITOR, "password": {UNSAID: 1}}),
+        served.client.post("/auth/login", json=slides_users.credentials(slides_users.EDITOR, UNSAID)),
+        served.client.post(
+            "/auth/login", json={**slides_users.credentials(slides_users.EDITOR), "password": {UNSAID: 1}}
+        ),
         served.client.get("/auth/me", headers={"x-api-key": UNSAID}),
         served.client.get("/auth/me", headers={"cookie": f"slides-session={UNSAID}"}),
         served.client.get(f"/p/{UNSAID}"),

@@ -52,3 +52,17 @@ def test_no_page_is_shown_to_strangers(server: Valkey, tmp_path: Path) -> None:
         assert wrong.status_code not in (302, 303)
         assert CANARY not in wrong.text
         assert CANARY not in console.said
+
+
+@pytest.mark.parametrize("public_url", ["https://console.example", None])
+def test_browsers_keep_to_tls_where_there_is_tls(
+    server: Valkey, tmp_path: Path, public_url: str | None
+) -> None:
+    """Every response of a console with an https URL has HSTS, of a local one none."""
+    words = () if public_url is None else ("--public-url", public_url)
+    host = "console.example" if public_url else None
+    with running_console(tmp_path, server.url, *words, password=f"{CANARY} of the console") as console:
+        for path in ("/sign-in", "/", "/assets/nothing"):
+            answer = httpx.get(console.url + path, headers={"host": host} if host else {})
+            expected = "max-age=31536000" if public_url else None
+            assert answer.headers.get("strict-transport-security") == expected, path
