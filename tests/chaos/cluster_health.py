@@ -45,7 +45,7 @@ def _is_healthy(node: Valkey) -> bool:
 
 
 def _is_in_sync(node: Valkey) -> bool:
-    """A replica that has just come back must copy its master's data before it is in sync."""
+    """A replica that has just restarted must copy its master's data before it is in sync."""
     role = node.ask("ROLE")
     assert isinstance(role, list)
     return "master" in role or "connected" in role

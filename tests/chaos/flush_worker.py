@@ -117,7 +117,9 @@ async def _flush(kind: str, redis: str, sql: str, step: str | None) -> None:
     async with connect(redis, CATALOGUE, required=False) as store:
         source: FlushSource = store[COUNTED] if kind == "counters" else store[NOTED]
         if step is None:
-            await Flusher(source, sink_of(kind, engine), claim_timeout=CLAIM_TIMEOUT).run()
+            await Flusher(
+                source, sink_of(kind, engine), claim_timeout=CLAIM_TIMEOUT, write_delay=timedelta(0)
+            ).run()
         else:
             await _die_after(step, source, sink_of(kind, engine), engine)
 
@@ -141,7 +143,9 @@ async def _die_after(step: str, source: Any, sink: Any, engine: AsyncEngine) -> 
         source._queue.acknowledge = _dying_while(source._queue.acknowledge)
     elif step == "acknowledged":
         source._queue.acknowledge = _dying_around(source._queue.acknowledge, before=False)
-    await Flusher(source, sink, on_applied=called, claim_timeout=CLAIM_TIMEOUT).flush()
+    await Flusher(
+        source, sink, on_applied=called, claim_timeout=CLAIM_TIMEOUT, write_delay=timedelta(0)
+    ).flush()
 
 
 def _dying_around(work: Any, *, before: bool) -> Any:

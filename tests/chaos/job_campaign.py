@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from sqlalchemy import func, select
@@ -16,14 +18,10 @@ from tests.patterns.job_worker import Worker
 class Workers:
     """A number of workers, each replaced when it is killed."""
 
-    def __init__(self, url: str, sql: str, count: int, processes: int = 2) -> None:
-        self._place = (url, sql, processes)
+    def __init__(self, start: Callable[..., Worker], count: int, processes: int = 2) -> None:
+        self._made = partial(start, processes=processes)
         self._running = [self._made() for _ in range(count)]
         self.kills = 0
-
-    def _made(self) -> Worker:
-        url, sql, processes = self._place
-        return Worker(url, sql, processes=processes)
 
     def kill_oldest(self) -> None:
         """SIGKILL a whole worker, and start another."""

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from ephemera import connect
-from ephemera.patterns.langgraph_checkpoints import _job_storage as in_jobs
-from tests.patterns.graph_fixtures import CATALOGUE, THREADS, State, chain, config, write_slide
-from tests.patterns.graph_job_fixtures import MOMENTS
+from ephemera.adapters.langgraph import _thread_storage as in_jobs
+from tests.adapters.graph_fixtures import CATALOGUE, THREADS, State, chain, config, write_slide
+from tests.adapters.graph_job_fixtures import MOMENTS
 from tests.patterns.job_store import attempt_by, opened
 
 
@@ -38,8 +38,8 @@ def die_at(moment: str) -> None:
 
     async def deadly(self: Any, thread_id: str, script: Any, /, *arguments: Any) -> Any:
         nonlocal seen
-        seen += script.name == f"langgraph_checkpoints_{name}"
-        now = script.name == f"langgraph_checkpoints_{name}" and seen == int(number)
+        seen += script.name == f"langgraph_{name}"
+        now = script.name == f"langgraph_{name}" and seen == int(number)
         if now and when == "before":
             die()
         reply = await run(self, thread_id, script, *arguments)

@@ -15,8 +15,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from ephemera import connect
 from ephemera.patterns.planner import Task
+from ephemera.patterns.planner._queries import PlannerRows
 from ephemera.patterns.planner._rebuild import SqlRuns
-from ephemera.patterns.planner._state import PlannerRows
 from ephemera.patterns.planner._working_set import WorkingSet
 from tests.patterns.planner_world import World, declare
 

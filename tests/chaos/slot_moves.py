@@ -46,7 +46,7 @@ class Move:
         """Move some keys."""
         if keys:
             where = ("127.0.0.1", self.target.port, "", 0, 5000)
-            self.source.ask("MIGRATE", *where, "KEYS", *keys)
+            self.source.ask("MIGRATE", *where, "AUTH", self.target.password or "", "KEYS", *keys)
 
     def end(self) -> None:
         """From here on the source answers MOVED."""

@@ -128,7 +128,7 @@ async def test_the_master_serves_reads_of_a_dead_replica(servers: Servers) -> No
         await eventually(lambda: replica.ask("CLUSTER", "COUNTKEYSINSLOT", key_slot("standin")) == 1)
         assert await client.call("GET", "standin") == b"value"
         replica.kill()
-        await answered(lambda: client.call("GET", "standin"))  # the replica never comes back
+        await answered(lambda: client.call("GET", "standin"))  # the replica never restarts
         assert not client._nodes.node_for(("GET", "standin")).endpoint.replica
 
 

@@ -1,4 +1,4 @@
-"""Events while consumers are killed, and servers die, hang, lose their data and come back.
+"""Events while consumers are killed, and servers die, hang, lose their data and restart.
 
 The campaign handles 5,000 events; EPHEMERA_EVENTS=100000 makes it longer.
 """
@@ -209,7 +209,7 @@ async def test_a_restarted_server_loses_no_event(durable: Valkey) -> None:
     assert handled.numbers == set(range(1000))
 
 
-async def test_consumers_continue_on_a_server_that_comes_back_empty(victim: Valkey) -> None:
+async def test_consumers_continue_on_a_server_that_restarts_empty(victim: Valkey) -> None:
     """Consumers create their group again, and handle every event published from then on."""
     handled = Handled()
     async with connect(victim.url, CATALOGUE) as store, store[EVENTS].consume(GROUP, handled) as consumer:
@@ -227,13 +227,13 @@ async def test_consumers_continue_on_a_server_that_comes_back_empty(victim: Valk
         assert consumer.counts.dead == 0
 
 
-async def test_publishing_without_a_server_fails_clearly_and_consumers_come_back(victim: Valkey) -> None:
+async def test_publishing_without_a_server_fails_clearly_and_consumers_recover(victim: Valkey) -> None:
     """While the server is down, `publish` raises at once, and consumers wait, also new ones."""
     handled = Handled()
     async with connect(victim.url, CATALOGUE) as store, store[EVENTS].consume(GROUP, handled):
         await asyncio.to_thread(victim.kill)
         with pytest.raises((Unavailable, OutcomeUnknown)):
-            await _until_told(store)
+            await _publish_until_refused(store)
         with pytest.raises(Unavailable, match=str(victim.port)):
             await store[EVENTS].publish(Happened(1))
         with pytest.raises(Unavailable, match=str(victim.port)):
@@ -246,7 +246,7 @@ async def test_publishing_without_a_server_fails_clearly_and_consumers_come_back
             await later.has(2)
 
 
-async def _until_told(store: Store) -> None:
+async def _publish_until_refused(store: Store) -> None:
     while True:
         await store.call("PING")
 

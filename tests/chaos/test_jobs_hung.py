@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera import Catalogue, embedded, keyspace
 from ephemera.embedded import Postgres, Valkey
-from ephemera.patterns.jobs import JobRow, Jobs, Run, sql_engine
+from ephemera.patterns.jobs import CeleryDelivery, JobRow, Jobs, Run, sql_engine
 from ephemera.patterns.jobs._reaper import run_reaper
 from ephemera.patterns.jobs._rows import JobRows
 from ephemera.patterns.progress import Progress
@@ -143,8 +143,8 @@ async def test_a_reaper_that_hangs_gives_up_its_lock(victim: Valkey, postgres: P
     url = postgres.database(key[:60])
     engine, other = sql_engine(f"{url}&application_name=leader"), sql_engine(url)
     async with (
-        keyspace.connect(victim.url, CATALOGUE, resources={JOBS: engine}) as store,
-        keyspace.connect(victim.url, CATALOGUE, resources={JOBS: other}) as another,
+        keyspace.connect(victim.url, CATALOGUE, resources={JOBS: CeleryDelivery(engine)}) as store,
+        keyspace.connect(victim.url, CATALOGUE, resources={JOBS: CeleryDelivery(other)}) as another,
     ):
         jobs, next_jobs = store[JOBS], another[JOBS]
         await jobs.create_tables()
@@ -163,7 +163,7 @@ async def test_a_reaper_that_hangs_gives_up_its_lock(victim: Valkey, postgres: P
                 await next_jobs.enqueue_in(sql, waiting)
 
             async def sent() -> bool:
-                return await next_jobs._backend.queue_length("work") == 1
+                return bool(await another.call("LLEN", JOBS.queue_key("work")) == 1)
 
             await until(sent)
     await asyncio.gather(leading, following)  # a closed store ends them
@@ -208,8 +208,8 @@ async def test_jobs_outlive_a_fail_over_of_their_queues(postgres: Postgres, key:
     """The master behind Sentinel is killed while jobs run: all jobs are done, whatever the queue lost."""
     sql = postgres.database(key[:60])
     with embedded.sentinel() as sentinel:
-        async with opened(sentinel.url, sql) as jobs:
-            with Worker(sentinel.url, sql, processes=2):
+        async with opened(sentinel.url, sql, delivery="celery") as jobs:
+            with Worker(sentinel.url, sql, delivery="celery", processes=2):
                 ids = [await jobs.enqueue(generate, SLIDES, 0.1) for _ in range(6)]
                 await stepped(jobs, ids[0], 3)
                 sentinel.master.kill()

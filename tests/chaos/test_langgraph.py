@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -19,10 +18,10 @@ from ephemera import connect
 from ephemera.embedded import Cluster, Postgres, Valkey
 from ephemera.errors import ConnectionFailed, Unavailable
 from ephemera.patterns.jobs import BoundJobs, Run
-from tests.patterns.graph_fixtures import CATALOGUE, STEPS, THREADS, State, chain, config, write_slide
-from tests.patterns.graph_job_fixtures import MOMENTS, present
+from tests.adapters.graph_fixtures import CATALOGUE, STEPS, THREADS, State, chain, config, write_slide
+from tests.adapters.graph_job_fixtures import MOMENTS, present
 from tests.patterns.job_fixtures import EFFECTS, effects
-from tests.patterns.job_store import attempt_by, opened
+from tests.patterns.job_store import attempt_by, lapse, opened
 from tests.patterns.wait_for_jobs import until
 
 ONCE = {f"node:{number}": 1 for number in range(1, STEPS + 1)}
@@ -54,8 +53,7 @@ async def process(*arguments: str) -> tuple[int, str]:
 
 async def free(jobs: BoundJobs, job_id: str) -> None:
     """Expire a job's lease, so that the next worker can claim it."""
-    row = await jobs.get(job_id)
-    await jobs._backend.rows.renew(job_id, row.fence, timedelta(seconds=-1))
+    await lapse(jobs, job_id)
 
 
 async def test_a_killed_workers_graph_continues_in_another_process(
@@ -106,7 +104,7 @@ async def test_a_killed_graph_continues_in_its_thread(
 async def test_a_jobs_graph_continues_without_redis_and_with_an_empty_one(
     jobs: BoundJobs, victim: Valkey
 ) -> None:
-    """Redis dies behind node 4 and comes back empty behind node 9: the job ends with each effect once."""
+    """Redis dies after node 4 and restarts empty after node 9: the job ends with each effect once."""
     job_id = await jobs.enqueue(present, "whales")
     saved: dict[bytes, bytes] = {}
 

@@ -69,13 +69,14 @@ def workers(server: Valkey, postgres: Postgres) -> Iterator[Workers]:
     workers.close()
 
 
-async def _line(process: subprocess.Popen[str]) -> str:
+async def line_of(process: subprocess.Popen[str]) -> str:
+    """The next line that a process reports."""
     assert process.stdout is not None
     async with asyncio.timeout(60):
         return (await asyncio.to_thread(process.stdout.readline)).strip()
 
 
-async def _rest(process: subprocess.Popen[str]) -> str:
+async def rest_of(process: subprocess.Popen[str]) -> str:
     """The remaining output of a process; `communicate` would miss what `readline` has buffered."""
     assert process.stdout is not None
     said = await asyncio.to_thread(process.stdout.read)
@@ -102,7 +103,7 @@ async def test_a_killed_holders_lock_is_free_when_its_lease_ends(
 ) -> None:
     """After SIGKILL of its holder, a waiter acquires the lock when the lease ends, with a larger fence."""
     process = workers.start("hold", key)
-    fence = int(await _line(process))
+    fence = int(await line_of(process))
     async with connect(server.url, PATIENT) as store:
         waiting = asyncio.create_task(_next_fence(store, key, NEXT))
         await queued(store, NEXT, 1, name=key)
@@ -122,12 +123,12 @@ async def test_a_paused_holder_is_cancelled_when_it_resumes(
 ) -> None:
     """A holder that was stopped past its lease gets `LockLost` when it resumes."""
     process = workers.start("hold", key)
-    fence = int(await _line(process))
+    fence = int(await line_of(process))
     os.kill(process.pid, signal.SIGSTOP)
     async with connect(server.url, PATIENT) as store, store[NEXT].hold(name=key, timeout=60) as held:
         assert held.fence > fence
         os.kill(process.pid, signal.SIGCONT)
-        assert await _line(process) == f"lost {fence}"
+        assert await line_of(process) == f"lost {fence}"
         assert await store[NEXT].holder(name=key) is not None
 
 
@@ -137,7 +138,7 @@ async def test_a_paused_holder_that_still_writes_is_refused(
     """A write after the lease by a holder that cannot be cancelled is refused by SQL."""
     flag = tmp_path / "go"
     process = workers.start("write_late", key, flag)
-    fence = int(await _line(process))
+    fence = int(await line_of(process))
     os.kill(process.pid, signal.SIGSTOP)
     async with connect(server.url, PATIENT) as store, store[NEXT].hold(name=key, timeout=60) as held:
         assert held.fence > fence
@@ -145,7 +146,7 @@ async def test_a_paused_holder_that_still_writes_is_refused(
             await _write(sql, held, key, 7)
             flag.touch()
             os.kill(process.pid, signal.SIGCONT)
-            assert await _line(process) == "refused"
+            assert await line_of(process) == "refused"
             assert await (await sql.execute(READ, (key,))).fetchone() == (7,)
 
 
@@ -159,7 +160,7 @@ async def _write(sql: psycopg.AsyncConnection[Any], held: HeldLock, name: str, t
 async def test_eight_processes_exclude_each_other(postgres: Postgres, workers: Workers, key: str) -> None:
     """Of 8 x 60 read-and-write steps under one lock, none is lost or refused, and fences only grow."""
     processes = [workers.start("count", key, 60) for _ in range(8)]
-    said = await asyncio.gather(*map(_rest, processes))
+    said = await asyncio.gather(*map(rest_of, processes))
     assert [process.returncode for process in processes] == [0] * 8
     fences = [[int(line) for line in out.split()[1:]] for out in said]
     assert all(each == sorted(set(each)) for each in fences)
@@ -170,16 +171,16 @@ async def test_eight_processes_exclude_each_other(postgres: Postgres, workers: W
 async def test_killed_holders_and_waiters_do_not_stop_the_others(
     postgres: Postgres, workers: Workers, key: str
 ) -> None:
-    """While half of the processes are killed at random, the others go on, and no committed step is lost."""
+    """While half of the processes are killed at random, the others continue; no committed step is lost."""
     chance = random.Random(11)
     doomed = [workers.start("count", key, 100_000) for _ in range(4)]
     others = [workers.start("count", key, 60) for _ in range(4)]
     for process in (*doomed, *others):
-        assert await _line(process) == "ready"
+        assert await line_of(process) == "ready"
     for process in doomed:
         await asyncio.sleep(chance.uniform(0.05, 0.3))  # a random moment
         process.kill()
-    said = await asyncio.gather(*map(_rest, (*doomed, *others)))
+    said = await asyncio.gather(*map(rest_of, (*doomed, *others)))
     assert [process.returncode for process in others] == [0] * 4
     reported = sum(line.endswith("\n") for out in said for line in out.splitlines(keepends=True))
     # A killed process may have committed one step that it could not report.

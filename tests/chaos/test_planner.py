@@ -60,7 +60,7 @@ async def _marks_end(here: World) -> None:
     """Expire all marks and leases in SQL, as 300 s would."""
     users = here.tables.user_stats
     ago = sa.func.clock_timestamp() - HOUR
-    for column in ("enqueued_until", "recheck_at", "running_until", "last_enqueued_at"):
+    for column in ("enqueued_until", "recheck_at", "running_until", "last_enqueued_at", "retry_at"):
         await here.sql(sa.update(users).where(users.c[column].is_not(None)).values({column: ago}))
 
 
@@ -212,7 +212,7 @@ class _Chaos:
         await engine.dispose()
 
     async def kills(self) -> None:
-        """Redis dies and comes back empty, a few times, and until enough was saved to tell something.
+        """Redis dies and restarts empty, until enough was saved to draw a conclusion.
 
         Each time the marks end: else all users would soon wait, each for a task that was lost.
         """

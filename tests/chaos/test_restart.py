@@ -79,7 +79,7 @@ async def test_killed_and_restarted_under_load(durable: Valkey) -> None:
             acknowledged, unknown = caller.outcomes[int], caller.outcomes[OutcomeUnknown]
             assert acknowledged <= int(count) <= acknowledged + unknown
         assert sum(caller.outcomes[OutcomeUnknown] for caller in callers) > 0
-        assert client.link.connects == 1 + _ROUNDS
+        assert client.link.connection_count == 1 + _ROUNDS
 
 
 async def test_reads_survive_a_dropped_connection(server: Valkey, key: str) -> None:
@@ -90,7 +90,7 @@ async def test_reads_survive_a_dropped_connection(server: Valkey, key: str) -> N
         await asyncio.sleep(0)  # now they are sent
         connection_of(client).abort("dropped by the test")
         assert set(await asyncio.gather(*reads)) == {b"value"}
-        assert client.link.connects == 2
+        assert client.link.connection_count == 2
 
 
 async def test_writes_in_flight_fail_as_unknown(server: Valkey, key: str) -> None:
@@ -116,7 +116,7 @@ async def test_a_killed_client_reconnects(server: Valkey, key: str) -> None:
             server.ask("CLIENT", "KILL", "ID", number)
             await answered(lambda: client.call("GET", key))
             number = await client.call("CLIENT", "ID")
-        assert client.link.connects == 6
+        assert client.link.connection_count == 6
 
 
 async def test_reads_are_repeated_once(victim: Valkey) -> None:

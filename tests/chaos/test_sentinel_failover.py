@@ -9,7 +9,7 @@ import pytest
 
 from ephemera import embedded
 from ephemera.embedded import Sentinel, Valkey
-from ephemera.errors import OutcomeUnknown, Unavailable
+from ephemera.errors import CannotConnect, OutcomeUnknown, Unavailable
 from ephemera.wire import NodeClient
 from tests.wire.clients import node_client
 from tests.wire.conditions import answered, eventually
@@ -118,10 +118,13 @@ async def test_a_demoted_master_is_left(watched: Sentinel) -> None:
 
 
 async def test_a_majority_of_sentinels_is_enough(watched: Sentinel) -> None:
-    """With one Sentinel dead and another frozen, the master is still found."""
+    """With one of three Sentinels dead the master is found; with another frozen no majority names it."""
     dead, frozen, _ = watched.sentinels
     dead.kill()
-    frozen.pause()
     async with node_client(watched.url) as client:
         assert await client.call("PING") == b"PONG"
+    frozen.pause()
+    with pytest.raises(CannotConnect, match="1 of 3 Sentinels name"):
+        async with node_client(watched.url):
+            pass
     frozen.resume()

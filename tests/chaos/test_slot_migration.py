@@ -73,7 +73,7 @@ async def test_slots_move_under_load(servers: Servers) -> None:
                 await _all_served(callers)
         stopped.set()
         await asyncio.gather(*running)
-        assert {node.link.connects for node in client._nodes._by_address.values()} == {1}
+        assert {node.link.connection_count for node in client._nodes._by_address.values()} == {1}
         await asyncio.gather(*(client.call("DEL", f"{c._key}:n", f"{c._key}:s") for c in callers))
 
 

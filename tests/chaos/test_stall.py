@@ -100,7 +100,7 @@ async def test_a_blocked_loop_is_not_a_stall(server: Valkey, held_up_by: str) ->
             else:
                 _read_slowly(2 * _TIMEOUT)
             assert await reply == value.encode()
-        assert client.link.connects == 1
+        assert client.link.connection_count == 1
 
 
 @pytest.mark.on_both_loops
@@ -114,7 +114,7 @@ async def test_a_suspended_machine_is_not_a_stall(victim: Valkey) -> None:
             time.sleep(2 * _TIMEOUT)
             asyncio.get_running_loop().call_later(0.05, victim.resume)
             assert await reply == value.encode()
-        assert client.link.connects == 1
+        assert client.link.connection_count == 1
 
 
 async def test_a_hang_while_the_loop_is_blocked_is_detected(victim: Valkey) -> None:
@@ -160,7 +160,7 @@ async def test_a_loop_blocked_between_timers_is_not_a_stall(server: Valkey) -> N
         while not done.is_set():
             assert await asyncio.gather(*(client.call("ECHO", n) for n in range(50)))
         await stuttering
-        assert client.link.connects == 1
+        assert client.link.connection_count == 1
 
 
 @pytest.mark.on_both_loops
@@ -182,7 +182,7 @@ async def test_a_slow_line_is_not_a_stall(server: Valkey, tmp_path: Path, way: s
             begun = time.perf_counter()
             assert await client.call(*words) in (value, b"OK")
             assert time.perf_counter() - begun > 2 * _TIMEOUT
-            assert client.link.connects == 1
+            assert client.link.connection_count == 1
             forwarder.pause_between_pieces = 0
             await client.call("UNLINK", "stall:slow")
 

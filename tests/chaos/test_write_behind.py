@@ -74,7 +74,12 @@ async def _numbers(engine: AsyncEngine) -> list[int]:
 async def _drain(store: Store, engine: AsyncEngine, kind: str, within: float = 60.0) -> None:
     """Flush until the backlog is empty."""
     source: Any = store[COUNTED] if kind == "counters" else store[NOTED]
-    flusher = Flusher(source, flush_worker.sink_of(kind, engine), claim_timeout=flush_worker.CLAIM_TIMEOUT)
+    flusher = Flusher(
+        source,
+        flush_worker.sink_of(kind, engine),
+        claim_timeout=flush_worker.CLAIM_TIMEOUT,
+        write_delay=timedelta(0),
+    )
     async with asyncio.timeout(within):
         while await source.backlog():
             await flusher.flush()
@@ -223,7 +228,7 @@ async def test_a_failover_that_loses_the_last_half_second(
 ) -> None:
     """A replica without the last half second takes over: only with `write_delay` no batch counts twice."""
     async with _prepared(postgres) as engine:
-        with embedded.valkey() as replica:
+        with embedded.valkey(password=durable.password) as replica:
             replica.ask("REPLICAOF", "127.0.0.1", durable.port)
             async with connect(durable.url, CATALOGUE) as store:
                 await store[COUNTED].add(page="a", hits=5)

@@ -4,7 +4,7 @@ A `Network` runs its proxies in one thread of its own, so that neither the load 
 keeps bytes from flowing. What can be done to a line:
 
     cut         connections end with RST, and new ones too, as when a host is gone
-    freeze      connections stand and bytes are held, both ways; `heal` lets them go on: they arrive late
+    freeze      connections stand and bytes are held, both ways; `heal` releases them: they arrive late
     half-open   requests arrive and answers vanish; `heal` ends these connections, as their bytes are lost
     delay       every piece of data is late by so many seconds
 """

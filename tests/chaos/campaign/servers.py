@@ -48,23 +48,27 @@ class Queue:
         self.nodes: list[Valkey] = []
         self.lines: list[Proxy] = []
         self._master = 0
+        self._password = secrets.token_urlsafe(24)
         lines = ports[2:4]
         for place in (0, 1):
             self.lines.append(network.proxy(ports[place], lines[place]))
         following = ["", f"replicaof {LOOPBACK} {lines[0]}"]
         for place, follow in enumerate(following):
             settings = [*_QUEUE, f"replica-announce-ip {LOOPBACK}", f"replica-announce-port {lines[place]}"]
-            node = Valkey(ports[place], [*settings, follow] if follow else settings)
+            node = Valkey(ports[place], [*settings, follow] if follow else settings, password=self._password)
             self.nodes.append(self._stack.enter_context(node))
         names = {port: secrets.token_hex(20) for port in ports[4:]}
-        starting = [partial(start_sentinel, port, names, lines, DOWN_AFTER) for port in ports[4:]]
+        arguments = (names, lines, DOWN_AFTER, self._password)
+        starting = [partial(start_sentinel, port, *arguments) for port in ports[4:]]
         self.sentinels = [self._stack.enter_context(each) for each in start_all(starting)]
         until(self.is_whole, "the queue's replica")
 
     def url(self, database: int) -> str:
         """Return the environment of a service."""
         hosts = ",".join(f"{LOOPBACK}:{each.port}" for each in self.sentinels)
-        return f"redis+sentinel://{hosts}/{NAME}/{database}"
+        return (
+            f"redis+sentinel://:{self._password}@{hosts}/{NAME}/{database}?sentinel_password={self._password}"
+        )
 
     def master(self) -> int:
         """Which node the Sentinels call the master, by most of them."""
@@ -136,7 +140,7 @@ class Servers:
         """Where a system's processes find them, through the proxies."""
         number = SYSTEMS.index(system)
         return {
-            "EPHEMERA_URL": f"redis://{LOOPBACK}:{self.cache_line.port}/{number}",
+            "EPHEMERA_URL": f"redis://:{self.cache.password}@{LOOPBACK}:{self.cache_line.port}/{number}",
             "EPHEMERA_QUEUE_URL": self.queue.url(number),
             "EPHEMERA_DATABASE_URL": f"postgresql://postgres@{LOOPBACK}:{self.sql_line.port}/{system}?sslmode=disable",
         }
@@ -160,6 +164,7 @@ class Servers:
 def _ask_database(server: Valkey, number: int, *words: str) -> object:
     with open_socket((LOOPBACK, server.port), 2.0) as connection:
         reader = hiredis.Reader()
+        exchange(connection, reader, "AUTH", server.password or "")
         exchange(connection, reader, "SELECT", number)
         return exchange(connection, reader, *words)
 

@@ -19,6 +19,7 @@ from ephemera.embedded import LOOPBACK, free_ports
 from tests.chaos.campaign.load.service_load import Load
 from tests.chaos.campaign.processes import Member
 
+_TOKEN = "the-token-of-a-campaign"
 _INSIGHTS = 60  # of a channel; then another user with another channel comes
 _SUBJECTS = (
     "The rocket launch put a crew capsule and its satellite into orbit, says the mission",
@@ -53,6 +54,7 @@ class FeedLoad(Load):
             "EPHEMERA_FEED_PRO_NOVELTY": "1",
             "EPHEMERA_FEED_PRO_COOLDOWN": "1s",
             "EPHEMERA_FEED_BUILDERS": "1",
+            "EPHEMERA_FEED_TOKENS": _TOKEN,
         }
         places = (0,) if self.brief else (0, 1)
         serving = [
@@ -72,6 +74,7 @@ class FeedLoad(Load):
 
     async def prepare(self) -> None:
         """Create the first channels."""
+        self._client.headers["authorization"] = f"Bearer {_TOKEN}"
         self.channels: list[Channel] = []
         for _ in range(2):
             await self._subscribe(self._new_channel())
@@ -183,7 +186,7 @@ class FeedLoad(Load):
             self.ledger.expect(
                 b"database" in answer.content,
                 self.system,
-                "publishing goes on without Redis",
+                "publishing works without Redis",
                 f"{answer.member.name} answered {answer.status}: {answer.content[:200]!r}",
             )
         if channel.sent >= _INSIGHTS and channel is self.channels[-1]:

@@ -7,14 +7,15 @@ Guaranteed, and checked here:
   available or not: SQL is asked then. Excused, as documented: if the acknowledgement fell into the last
   second of a queue's master that died, until the process that made it has written it again, and permanently
   only if that process died, too;
-- at most 5 sign-ins per hour from an address, in periods in which the cache lost nothing;
+- at most 5 sign-ins per hour from an address, in periods in which the queue was undisturbed;
 - a profile read after an update shows it: at once on the process that made it, soon on others, always in the
   end;
-- an account that was created exists.
+- an account that was created exists, and one whose deletion was acknowledged does not.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -68,10 +69,20 @@ class IdentityLoad(Load):
         """Return two processes: what one revokes, the other must refuse."""
         plenty = {
             f"EPHEMERA_IDENTITY_{name}_PER_HOUR": "1000000"
-            for name in ("PROFILE_READS", "PROFILE_UPDATES", "UPLOADS")
+            for name in (
+                "REGISTRATIONS",
+                "ALL_REGISTRATIONS",
+                "WRONG_PASSWORDS",
+                "PROFILE_READS",
+                "PROFILE_UPDATES",
+                "UPLOADS",
+                "MAILS",
+                "CONFIRMATIONS",
+            )
         }
         environment = {
             "EPHEMERA_IDENTITY_PASSWORD_MEMORY": "8",
+            "EPHEMERA_IDENTITY_KEY_PASSWORD": "of the campaign",
             "EPHEMERA_IDENTITY_ADMIN_EMAIL": ADMIN["email"],
             "EPHEMERA_IDENTITY_ADMIN_PASSWORD": ADMIN["password"],
             "EPHEMERA_IDENTITY_LOGINS_PER_HOUR": str(LOGINS),
@@ -82,6 +93,7 @@ class IdentityLoad(Load):
     async def prepare(self) -> None:
         """Create users, and the books of limits."""
         self.registered: list[str] = []
+        self.deleted: list[str] = []
         self.revoked: deque[Revoked] = deque(maxlen=_REMEMBERED)
         self.logins = LimitBook(self.ledger, self.system, "sign-ins from an address", LOGINS, _HOUR)
         self._guesser, self._guesses = self.any_address(), 0
@@ -91,10 +103,15 @@ class IdentityLoad(Load):
 
     def actors(self) -> list[Callable[[], Awaitable[None]]]:
         """Return the actors."""
-        return [*[self._live] * _PEOPLE, self._steal, self._steal, self._guess, self._register]
+        return [*[self._live] * _PEOPLE, self._steal, self._steal, self._guess, self._register, self._leave]
 
     async def settle(self) -> None:
-        """Wait for caches, which may get the last updates late; sessions need no wait."""
+        """Unblock everybody, and wait for caches, which may get the last updates late."""
+        for person in self.people:
+            for _ in range(100):
+                if await self._unblock(person):
+                    break
+                await asyncio.sleep(0.5)
         for person in self.people:
             await self.eventually("the last profile update is seen everywhere", self._stale(person))
 
@@ -109,14 +126,17 @@ class IdentityLoad(Load):
             self.ledger.expect(
                 found.count(email) == 1, self.system, "an account that was made is there", email
             )
+        for email in self.deleted:
+            self.ledger.expect(email not in found, self.system, "an account that was deleted is gone", email)
         self.logins.check()
 
     async def _newcomer(self) -> Person:
         email = f"{uuid4().hex}@example.com"
         form = {"email": email, "password": PASSWORD, "first_name": "0", "last_name": "Tester"}
-        made = await self.request_until_ok("register", "POST", "/auth/register", json=form)
+        await self.request_until_ok("register", "POST", "/auth/register", json=form)
         self.registered.append(email)
-        return Person(email, made.json()["user_id"])
+        (found,) = self.rows("SELECT id FROM identity.users WHERE email = %s", email)
+        return Person(email, str(found[0]))
 
     async def _register(self) -> None:
         email = f"{uuid4().hex}@example.com"
@@ -124,6 +144,24 @@ class IdentityLoad(Load):
         answer = await self.ask("register", self.any_service(), "POST", "/auth/register", json=form)
         if answer is not None and answer.ok:
             self.registered.append(email)
+        await self.rest(2.0)
+
+    async def _leave(self) -> None:
+        """A new user signs in and deletes the account; what is not acknowledged is not judged."""
+        email = f"{uuid4().hex}@example.com"
+        form = {"email": email, "password": PASSWORD, "first_name": "A", "last_name": "B"}
+        await self.ask("register", self.any_service(), "POST", "/auth/register", json=form)
+        form = {"email": email, "password": PASSWORD}
+        answer = await self.ask("login", self.any_service(), "POST", "/auth/login", json=form)
+        if answer is not None and answer.ok:
+            tokens, member = answer.json(), self.any_service()
+            person = Person(email, tokens["user_id"])
+            bearer = {"authorization": f"Bearer {tokens['access_token']}"}
+            path, form = "/auth/account/delete", {"password": PASSWORD}
+            answer = await self.ask("delete account", member, "POST", path, json=form, headers=bearer)
+            if answer is not None and answer.ok:
+                self.deleted.append(person.email)
+                self._record(person, [tokens["access_token"]], tokens, member, answer, "deletion")
         await self.rest(2.0)
 
     async def _live(self) -> None:
@@ -138,6 +176,8 @@ class IdentityLoad(Load):
     async def _sign_in_and_out(self, person: Person) -> None:
         form = {"email": person.email, "password": PASSWORD}
         answer = await self.ask("login", self.any_service(), "POST", "/auth/login", json=form)
+        if answer is not None and answer.status == 403:
+            await self._unblock(person)
         if answer is None or not answer.ok:
             return
         tokens = answer.json()
@@ -154,6 +194,11 @@ class IdentityLoad(Load):
             elif renewed is None or renewed.status != 503:
                 return  # used up or not: unknown
         await self._end(person, access, tokens)
+
+    async def _unblock(self, person: Person) -> bool:
+        path = f"/admin/users/{person.id}/block"
+        answer = await self.ask("unblock", self.any_service(), "DELETE", path, headers=await self._as_admin())
+        return answer is not None and answer.ok
 
     async def _use_profile(self, person: Person, token: str) -> None:
         bearer = {"authorization": f"Bearer {token}"}
@@ -188,7 +233,9 @@ class IdentityLoad(Load):
 
     async def _end(self, person: Person, access: list[str], tokens: dict[str, str]) -> None:
         """End the sign-in in one of the ways there are, until it is acknowledged."""
-        how = self.chance.choice(["logout", "end session", "revoke all", "role change"])
+        how = self.chance.choice(
+            ["logout", "end session", "revoke token", "revoke all", "role change", "block"]
+        )
         bearer = {"authorization": f"Bearer {access[-1]}"}
         for _ in range(8):
             member = self.any_service()
@@ -198,6 +245,12 @@ class IdentityLoad(Load):
                 case "end session":
                     path = f"/auth/sessions/{tokens['sid']}"
                     answer = await self.ask(how, member, "DELETE", path, headers=bearer)
+                case "revoke token":
+                    form = {"token": tokens["refresh_token"]}
+                    answer = await self.ask(how, member, "POST", "/auth/revoke", data=form)
+                case "block":
+                    path = f"/admin/users/{person.id}/block"
+                    answer = await self.ask(how, member, "PUT", path, headers=await self._as_admin())
                 case "revoke all":
                     path = f"/admin/users/{person.id}/sessions"
                     answer = await self.ask(how, member, "DELETE", path, headers=await self._as_admin())
@@ -207,19 +260,24 @@ class IdentityLoad(Load):
                         how, member, "PUT", path, json=form, headers=await self._as_admin()
                     )
             if answer is not None and answer.ok:
-                self.revoked.append(
-                    Revoked(
-                        tuple(access),
-                        tokens["refresh_token"],
-                        person.id,
-                        member,
-                        answer.instance,
-                        answer.ended,
-                        how,
-                    )
-                )
+                self._record(person, access, tokens, member, answer, how)
                 return
             await self.rest(0.5)
+
+    def _record(
+        self,
+        person: Person,
+        access: list[str],
+        tokens: dict[str, str],
+        member: Member,
+        answer: Answer,
+        how: str,
+    ) -> None:
+        """Remember tokens whose revocation was acknowledged, to try them again."""
+        refresh = tokens["refresh_token"]
+        self.revoked.append(
+            Revoked(tuple(access), refresh, person.id, member, answer.instance, answer.ended, how)
+        )
 
     async def _as_admin(self) -> dict[str, str]:
         if time.monotonic() > self._admin_until:

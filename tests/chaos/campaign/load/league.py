@@ -9,7 +9,7 @@ Guaranteed, and checked here:
   processes;
 - an ETag stands for one content only, and 304 is answered only for what the client has;
 - an ended session is never accepted again: the cache may lose it, and nothing brings it back;
-- at most 15 requests in 10 seconds on live routes from an address, in periods in which the cache was
+- at most 15 requests in 10 seconds on live routes from an address, in periods in which the queue was
   available.
 """
 
@@ -73,6 +73,8 @@ class LeagueLoad(Load):
             "EPHEMERA_LEAGUE_SECURE_COOKIES": "false",
             "EPHEMERA_LEAGUE_DEMO": "true",
             "EPHEMERA_LEAGUE_SIGN_INS_PER_10_MINUTES": "1000000",
+            "EPHEMERA_LEAGUE_REGISTRATIONS_PER_HOUR": "1000000",
+            "EPHEMERA_LEAGUE_ALL_REGISTRATIONS_PER_HOUR": "1000000",
         }
         return [self.member(place, "serve", "league", **environment) for place in (0, 1)]
 

@@ -1,8 +1,9 @@
 """Whether a limit was exceeded: more admissions than it allows, in a period in which nothing excuses it.
 
-Counters have the role `cache`: when the cache loses data, counting starts again (at most one more limit),
-and when it is unavailable, a rule's own policy decides. So admissions are judged in periods that lie wholly
-between two such times. A request takes time; it was counted at some time between its start and its end.
+Counters have the role `queue` in every service: when a queue's master dies, its last second of counts may be
+lost, and while the queue is unavailable, a rule's own policy decides (a share per process, or a refusal). So
+admissions are judged in periods that lie wholly between two such times. A request takes time; it was counted
+at some time between its start and its end.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 from tests.chaos.campaign.ledger import Ledger
 
-_PARTS = ("cache", "cache-lost")
+_PARTS = ("queue", "queue-crash")
 
 
 class Admitted(NamedTuple):

@@ -59,14 +59,14 @@ class Overdraft:
         load = self._load
         self._rate.check()
         ((taken,),), ((whose,),) = load.rows(BEGUN, EMAIL), load.rows(WHOSE, EMAIL)
-        untold = int(taken) - len(self.accepted)
+        unconfirmed = int(taken) - len(self.accepted)
         crashes = load.timeline.spans("queue-crash")
         lost = sum(
             any(begun <= ended and began <= end for begun, end in crashes)
             for began, ended in self.accepted.values()
         )
         of_theirs = charges().get(str(whose))
-        excused = untold + lost + (of_theirs[0].in_doubt if of_theirs else 0)
+        excused = unconfirmed + lost + (of_theirs[0].in_doubt if of_theirs else 0)
         now, most = datetime.now(UTC), _PLAN.max_presentations_per_month or 0
         months = 1 + (now.month != self._since.month)
         load.ledger.expect(

@@ -6,7 +6,7 @@ Guaranteed, and checked here:
   Nothing excuses this one;
 - for each user who was added, and each plan that was changed, history has one row, and for each user who was
   added there is one welcome mail. Nothing excuses a loss: SQL has the event until replicas have it;
-- at most 40 words of the lexicon per minute from an address, by a token bucket, while the cache is available.
+- at most 40 words of the lexicon per minute from an address, by a token bucket, while the queue is available.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class ScriptureLoad(Load):
         key_set.write_bytes(keys)
         environment = {
             "EPHEMERA_SCRIPTURE_JWKS": str(key_set),
+            "EPHEMERA_SCRIPTURE_REVOCATIONS": "none",
             "EPHEMERA_SCRIPTURE_PASSAGES_FREE": _PLENTY,
             "EPHEMERA_SCRIPTURE_PASSAGES_PAID": _PLENTY,
             "EPHEMERA_SCRIPTURE_LEXICON_FREE": str(_WORDS),
