@@ -48,5 +48,8 @@ class Outcome:
 
 
 def ephemera(*words: str, env: Mapping[str, str] | None = None) -> Outcome:
-    """Run `ephemera WORDS`; only errors that the command line should have caught are raised."""
-    return Outcome(CliRunner().invoke(create_app(), words, env=dict(env or {})))
+    """Run `ephemera WORDS`; only errors that the command line should have caught are raised.
+
+    Its output is as wide as that of a pipe, unless `env` has COLUMNS: those of a test's worker do not count.
+    """
+    return Outcome(CliRunner().invoke(create_app(), words, env={"COLUMNS": None, **(env or {})}))

@@ -16,6 +16,8 @@ from typing import Any
 
 import psutil
 
+from tests.child_processes import survivors
+
 SCRIPT = str(Path(sys.executable).with_name("ephemera"))
 TIMEOUT = 150.0  # seconds; machines that run tests are busy
 _ROW = re.compile(r"^  (\w+) +(\S+)", re.MULTILINE)
@@ -74,7 +76,7 @@ class DemoProcess:
         descendants = self.descendants()
         self.process.send_signal(number)
         code = self.process.wait(TIMEOUT)
-        _, alive = psutil.wait_procs(descendants, timeout=30)
+        alive = survivors(descendants, within=30)
         assert not alive, f"left behind: {[each.cmdline() for each in alive]}"
         return code
 

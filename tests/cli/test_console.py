@@ -10,11 +10,14 @@ from pathlib import Path
 import httpx
 import pytest
 
+from ephemera import Catalogue, fixed
 from ephemera.embedded import Valkey
 from tests.cli.commands import ephemera
 from tests.console.console_process import COMMAND, PASSWORD, running_console
 
 HERE = ("console", "--url", "redis://127.0.0.1:1", "--catalogue", "identity")
+overlapping = Catalogue("overlapping")
+overlapping.value("session_index:{name}", str, lifetime=fixed(minutes=1), purpose="Also a key of identity")
 LONG = {"EPHEMERA_CONSOLE_PASSWORD": "long enough for others"}
 
 
@@ -27,6 +30,7 @@ LONG = {"EPHEMERA_CONSOLE_PASSWORD": "long enough for others"}
         (("--public-url", "https://console.example"), {"EPHEMERA_CONSOLE_PASSWORD": "short"}, "at least 12"),
         (("--public-url", "console.example"), LONG, "is not https://host"),
         (("--public-url", "https://console.example/below"), LONG, "is not https://host"),
+        (("--trusted-proxy", "proxy.internal"), {}, "does not appear to be"),
         (("--user", " "), {}, "it must not be empty"),
         (("--metrics-url", "file:///etc/passwd"), {}, "is not http://"),
     ],
@@ -42,9 +46,9 @@ def test_unsafe_settings_are_refused(
 
 def test_catalogues_that_overlap_are_refused() -> None:
     """Two catalogues that could own the same key are refused by name."""
-    ended = _ended(*HERE, "--catalogue", "slides")
+    ended = _ended(*HERE, "--catalogue", "tests.cli.test_console:overlapping")
     assert ended.returncode == 2
-    assert "ephemera: 'user_sessions:{user_id}': overlaps" in ended.stderr
+    assert "ephemera: 'session_index:{name}': overlaps" in ended.stderr
 
 
 def test_without_a_password_one_is_generated_and_printed_once(tmp_path: Path, server: Valkey) -> None:

@@ -7,7 +7,7 @@ import re
 import shlex
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ def cache() -> Iterator[Valkey]:
 @pytest.fixture(scope="module")
 def queue() -> Iterator[Valkey]:
     """A second Redis, for the queue role."""
-    with embedded.valkey() as running:
+    with embedded.valkey(password=SECRET) as running:
         yield running
 
 
@@ -88,19 +88,24 @@ def test_every_printed_address_answers(demo: DemoProcess) -> None:
     assert Path(rows["logs"]).is_dir()
 
 
-def test_every_printed_command_can_be_typed(demo: DemoProcess, cache: Valkey) -> None:
+def _with_passwords(words: Iterable[str]) -> list[str]:
+    """The arguments of a printed command, with the passwords that are left out."""
+    return [word.replace("redis://", f"redis://:{SECRET}@") for word in words]
+
+
+def test_every_printed_command_can_be_typed(demo: DemoProcess) -> None:
     """Every suggested command works as printed, except that passwords are left out."""
     assert SECRET not in demo.printed
-    address = f"127.0.0.1:{cache.port}"
     kinds = set()
     for command in demo.commands:
         kind, *words = shlex.split(command)
         kinds.add(Path(kind).name)
         if kind == "curl":
-            assert httpx.get(words[-1]).status_code == 200, command
+            headers = dict(words[at + 1].split(": ", 1) for at, option in enumerate(words) if option == "-H")
+            assert httpx.get(words[-1], headers=headers).status_code == 200, command
         elif kind.endswith("ephemera"):
             assert shutil.which(kind), "as it is printed, in this folder"
-            outcome = ephemera(*(word.replace(address, f":{SECRET}@{address}") for word in words))
+            outcome = ephemera(*_with_passwords(words))
             assert outcome.code in (0, 1), outcome.err  # 1 is what an audit finds
             assert "cannot" not in outcome.err, outcome.err
         else:
@@ -124,11 +129,11 @@ def test_traffic_reaches_every_service(
         lambda: set(re.findall(r"db(\d+):", str(queue.ask("INFO", "keyspace")))) >= {"10", "11", "12"},
         "queue keys of slides, scripture and feed, each in its database",
     )
-    assert demo.rows["queue"].startswith(queue.url)
+    assert demo.rows["queue"].startswith(f"redis://127.0.0.1:{queue.port}")
     assert demo.rows["Qdrant"] == qdrant.url
     demo.wait_until(lambda: len(_collections(qdrant)) >= 2, "collections of slides and scripture")
     command = next(each for each in demo.commands if "events dead" in each)
-    words = shlex.split(command)[1:]
+    words = _with_passwords(shlex.split(command)[1:])
     demo.wait_until(lambda: "there is no user" in ephemera(*words).out, "a dead letter")
 
 

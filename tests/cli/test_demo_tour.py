@@ -13,7 +13,8 @@ from ephemera_services.demo import tour
 from ephemera_services.demo.external_servers import ServerUrls
 from ephemera_services.demo.screen import Screen
 from ephemera_services.demo.servers import Servers
-from ephemera_services.demo.tour import CheckFailed, Guide, RunningDemo, Step
+from ephemera_services.demo.tour import CheckFailed, RunningDemo, Step, StepContext
+from tests.child_processes import survivors
 from tests.cli.demo_process import TIMEOUT, running_demo
 
 
@@ -25,7 +26,7 @@ def test_the_tour_passes_and_leaves_nothing_behind(tmp_path: Path) -> None:
         descendants = running.descendants()
         assert running.process.wait(2 * TIMEOUT) == 0, running.printed
         printed = running.printed
-    assert not [each for each in descendants if each.is_running()]
+    assert not survivors(descendants, within=30)
     assert printed.count("✓ passed") == len(tour.STEPS)
     assert f"All {len(tour.STEPS)} steps passed." in printed
     for shown in (
@@ -81,12 +82,12 @@ async def test_a_failed_step_is_reported_and_the_others_still_run(
 ) -> None:
     """One step fails: the tour says which and why, continues, and fails at the end."""
 
-    async def fails(guide: Guide) -> None:
-        guide.report("something is done", "surprise")
+    async def fails(context: StepContext) -> None:
+        context.report("something is done", "surprise")
         raise CheckFailed("an unexpected result")
 
-    async def passes(guide: Guide) -> None:
-        guide.check(True, "")
+    async def passes(context: StepContext) -> None:
+        context.check(True, "")
 
     steps = (Step("feed", "this one fails", fails), Step("league", "this one passes", passes))
     monkeypatch.setattr(tour, "STEPS", steps)

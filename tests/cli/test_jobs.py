@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,9 +21,11 @@ import pytest
 from ephemera import embedded
 from ephemera.embedded import Cluster, Postgres, Valkey
 from ephemera.keyspace import SERVER_IDENTITY
-from ephemera.patterns.jobs import BoundJobs
+from ephemera.patterns.jobs import BoundJobs, Cron, Schedule, Unique
+from ephemera.patterns.jobs._enqueue import NewJob
+from ephemera.patterns.jobs._schedules import ScheduleDispatcher
 from tests.cli.commands import ephemera
-from tests.patterns.job_fixtures import generate, ingest
+from tests.patterns.job_fixtures import JOBS, generate, ingest
 from tests.patterns.job_store import attempt_by, opened
 from tests.patterns.wait_for_jobs import ended, stepped
 
@@ -82,6 +89,43 @@ async def test_jobs_are_listed_by_state_and_kind(jobs: BoundJobs) -> None:
     assert (wrong.code, "'lost' is not one of waiting, running" in wrong.said) == (2, True)
 
 
+async def test_options_and_schedules_are_listed(jobs: BoundJobs) -> None:
+    """The list says which jobs are delayed, unique or urgent; schedules have their next run."""
+    later = generate.options(delay=timedelta(days=1), priority=7, unique=Unique(key="weekly"))
+    await jobs.enqueue(later, 3)
+    listed = await run("jobs", "list", NAME)
+    assert "priority 7, unique, not before 20" in listed.out
+    assert (await run("jobs", "schedules", NAME)).out.startswith("No schedules found")
+    monday = Cron("0 3 * * 1", tz="Europe/Berlin")
+    schedule = Schedule("weekly deck", monday, generate, NewJob("", b"{}", None))
+    await ScheduleDispatcher(JOBS.tables, jobs.engine, {"weekly deck": schedule}).dispatch()
+    shown = await run("jobs", "schedules", NAME)
+    assert (shown.code, "0 3 * * 1 Europe/Berlin" in shown.out) == (0, True)
+    (found,) = msgspec.json.decode((await run("jobs", "schedules", NAME, "--json")).out)
+    assert (found["name"], found["kind"], found["last_run_at"]) == ("weekly deck", "generate", None)
+    assert found["next_run_at"][:16] in shown.out.replace(" ", "T")
+
+
+async def test_queues_are_paused_and_resumed(jobs: BoundJobs) -> None:
+    """The list shows what a queue does and whether it may; a paused queue starts nothing."""
+    await jobs.enqueue(generate, 3)
+    await jobs.set_limits("export", max_running=2)
+    assert (await run("jobs", "pause", NAME, "generation")).out == "The queue generation is paused.\n"
+    assert [each.queue for each in await jobs.queues() if each.paused] == ["generation"]
+    assert await attempt_by(jobs).claims.due("generation", 1) == []
+    shown = await run("jobs", "queues", NAME)
+    assert (shown.code, "paused" in shown.out, "2 at once" in shown.out) == (0, True, True)
+    found = {
+        each["settings"]["queue"]: each
+        for each in msgspec.json.decode((await run("jobs", "queues", NAME, "--json")).out)
+    }
+    assert (found["generation"]["waiting"], found["generation"]["settings"]["paused"]) == (1, True)
+    assert (await run("jobs", "resume", NAME, "generation")).code == 0
+    assert len(await attempt_by(jobs).claims.due("generation", 1)) == 1
+    wrong = await run("jobs", "pause", NAME, "generations")
+    assert (wrong.code, "'generations' is not one of generation" in wrong.said) == (2, True)
+
+
 async def test_a_job_is_shown_with_its_steps(jobs: BoundJobs) -> None:
     """Text and JSON show the whole job; an unknown id is an error."""
     job_id = await dead(jobs)
@@ -138,9 +182,10 @@ def test_a_name_without_jobs_is_an_error() -> None:
     assert (outcome.code, "its Jobs: JOBS" in outcome.said) == (2, True)
 
 
+@pytest.mark.usefixtures("jobs")
 def test_a_worker_on_a_cluster_is_refused_with_the_reason(cluster: Cluster) -> None:
     """Before anything is started."""
-    outcome = ephemera("worker", NAME, "--url", cluster.url)
+    outcome = ephemera("worker", NAME, "--url", cluster.url, "--delivery", "celery")
     assert outcome.code == 2
     assert "kombu has no transport for one" in outcome.err
 
@@ -150,6 +195,8 @@ def test_a_worker_refuses_wrong_arguments() -> None:
     for words, message in (
         (["--queue", "nothing"], "use generation, ingestion, export"),
         (["--log-level", "loud"], "'loud' is not one of"),
+        (["--delivery", "pigeon"], "'pigeon' is not one of sql, celery"),
+        (["--delivery", "celery", "--concurrency", "9"], "Celery runs one job in a process"),
         (["--database-url", "sqlite:///file"], "jobs are stored in PostgreSQL, not in sqlite"),
     ):
         outcome = ephemera("worker", NAME, *words)
@@ -176,6 +223,54 @@ async def test_a_worker_runs_jobs_until_it_is_stopped(jobs: BoundJobs) -> None:
     assert process.returncode == 0
     assert ((await jobs.get(job_id)).state, (await jobs.get(other)).state) == ("waiting", "waiting")
     assert all(msgspec.json.decode(line)["level"] for line in logged.splitlines() if line.startswith(b"{"))
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user can enter: started by root, PostgreSQL runs as another one."""
+    folder = Path(tempfile.mkdtemp(prefix="ephemera-test-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@contextmanager
+def development_worker(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A worker without a database of its own, and the URL that it logs."""
+    command = [sys.executable, "-c", MAIN, "worker", NAME, "--development", "--data", str(folder)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    try:
+        assert process.stderr is not None
+        line = next(line for line in process.stderr if b"development only" in line)
+        assert f"{folder}/postgresql" in line.decode()
+        yield process, line.decode().partition("database URL ")[2].partition('"')[0]
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+async def test_a_worker_in_development_brings_its_database(
+    own: Valkey, monkeypatch: pytest.MonkeyPatch, open_folder: Path
+) -> None:
+    """It starts a PostgreSQL that keeps its data, and other workers of the same folder use it."""
+    monkeypatch.delenv("EPHEMERA_DATABASE_URL")
+    with development_worker(open_folder) as (_, url):
+        async with opened(own.url, url) as jobs:
+            assert (await ended(jobs, await jobs.enqueue(generate, 1))).state == "done"
+        with development_worker(open_folder) as (_, same):
+            assert same == url
+    assert (open_folder / "postgresql" / "PG_VERSION").exists()
+
+
+def test_no_database_is_started_where_a_url_was_forgotten(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Without `--development`, a worker without a database URL is refused."""
+    monkeypatch.delenv("EPHEMERA_DATABASE_URL")
+    outcome = ephemera("worker", NAME, "--data", str(tmp_path))
+    assert outcome.code == 2
+    assert "in development, --development starts" in outcome.said
+    assert not list(tmp_path.iterdir())
 
 
 async def test_a_marked_server_can_be_operated(jobs: BoundJobs, own: Valkey) -> None:

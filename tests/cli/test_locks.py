@@ -11,7 +11,7 @@ import pytest
 
 from ephemera import Store, connect
 from tests.cli.commands import ephemera
-from tests.patterns.lock_fixtures import ALONE, CATALOGUE, LOCKS, PAIRS, queued
+from tests.patterns.lock_fixtures import ALONE, CATALOGUE, LOCKS, PAIRS, POOL, SHELF, queued
 
 NAME = "tests.patterns.lock_fixtures:CATALOGUE"
 
@@ -43,6 +43,8 @@ async def test_held_locks_are_listed_with_holder_fence_and_waiters(url: str, key
             store[LOCKS].hold(name=key) as held,
             store[ALONE].hold() as alone,
             store[PAIRS].hold(org="o", doc=key) as pair,
+            store[POOL].hold(name=key) as permit,
+            store[SHELF].read(name=key) as read,
         ):
             waiting = asyncio.create_task(_wait_for(store, key))
             await queued(store, LOCKS, 1, name=key)
@@ -51,6 +53,10 @@ async def test_held_locks_are_listed_with_holder_fence_and_waiters(url: str, key
         await waiting
     by_key = {row["key"]: row for row in message}
     assert {held.key, alone.key, pair.key} <= by_key.keys()
+    for shared, mode in ((permit, "permit 0"), (read, "read")):
+        row = by_key[shared.key]
+        assert (row["mode"], row["fence"]) == (mode, shared.fence)
+        assert 0 < row["lease_left"] <= 30
     row = by_key[held.key]
     assert (row["pattern"], row["fence"], row["waiters"]) == ("lock:{name}", held.fence, 1)
     assert row["holder"].endswith(f"/{os.getpid()}")

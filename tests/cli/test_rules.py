@@ -58,9 +58,10 @@ def test_every_parameter_has_help_and_an_environment_variable(command: Command) 
 
 @EVERY
 def test_every_report_is_available_as_json(command: Command) -> None:
-    """Every command has --json, except those that serve, and the dashboard, which is JSON."""
+    """Every command has --json, except those that serve, and those whose result is files, JSON or SQL."""
     flags = {flag for parameter in parameters_of(command) for flag in parameter.opts}
-    assert ("--json" in flags) == (command.name not in ("console", "dashboard", "demo", "serve", "worker"))
+    others = ("console", "dashboard", "demo", "migrate sql", "new", "serve", "worker")
+    assert ("--json" in flags) == (command.name not in others)
 
 
 @EVERY
@@ -77,6 +78,7 @@ def test_every_example_can_be_typed(
         "JOBS = Jobs(catalogue, 'checkpoint:{job_id}', queues=('work',))\n"
     )
     (tmp_path / "secret.txt").write_text("a secret")
+    (tmp_path / "released.json").write_text('{"catalogue": "example", "keyspaces": []}')
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     for _, line in command.lines():
@@ -106,7 +108,10 @@ def test_wrong_usage_has_an_error_message() -> None:
             ["server-config", "--role", "cache", "--memory", "lots"],
             "--memory: 'lots' is not an amount of at least 1mb",
         ),
-        (["acl", "identity", "--for", "nope"], "--for: 'nope' is not one of service, metrics, monitoring"),
+        (
+            ["acl", "identity", "--for", "nope"],
+            "--for: 'nope' is not one of service, metrics, monitoring, tracking",
+        ),
         (["acl", "identity", "--user", "a b"], "--user: 'a b' is not printable ASCII"),
         (["worker"], "Missing argument 'NAME'"),
         (["worker", "nosuch"], "no installed package registers 'nosuch'"),

@@ -15,6 +15,7 @@ import pytest
 from ephemera.patterns.embedders import Embedder, Lexical, MiniLM
 from ephemera_services.feed.clusterer import ClusteringFailed, ClusterPool, cluster
 from ephemera_services.feed.embeddings import embed_texts, pack, unpack
+from tests.child_processes import is_alive
 from tests.services.feed_users import texts, until
 
 MEANINGS = {
@@ -34,7 +35,7 @@ MEANINGS = {
 
 
 async def test_words_are_enough_offline() -> None:
-    """The default embedder and HDBSCAN tell three subjects apart, and leave out what belongs to none."""
+    """The default embedder and HDBSCAN separate three subjects and leave out outliers."""
     given = [*texts("space", 20), *texts("banks", 15), *texts("sport", 10), "Something else entirely"]
     found = cluster(await embed_texts(Lexical(), given), 3)
     assert found.clusters[0][0] < 20
@@ -64,7 +65,7 @@ def test_few_and_odd_vectors() -> None:
     assert np.allclose(unpack([same]), [[0.6, 0.8]])
 
 
-async def test_the_loop_goes_on_meanwhile() -> None:
+async def test_the_event_loop_is_not_blocked() -> None:
     """While 2,000 vectors are clustered, the event loop is not held up for long."""
     rows = np.random.default_rng(1).normal(size=(2000, 256))
     vectors = [pack(row.tolist()) for row in rows]
@@ -113,16 +114,9 @@ def test_processes_end_with_their_parent() -> None:
         assert children
         os.kill(parent.pid, signal.SIGKILL)
         parent.wait()
-    until(lambda: not any(_lives(child) for child in children), "the children are gone")
+    until(lambda: not any(is_alive(child) for child in children), "the children are gone")
 
 
 def _clustering(process: psutil.Process) -> list[psutil.Process]:
     """The children that a pool of processes has spawned."""
     return [child for child in process.children() if any("spawn_main" in word for word in child.cmdline())]
-
-
-def _lives(process: psutil.Process) -> bool:
-    try:
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False

@@ -18,10 +18,20 @@ from ephemera import embedded
 from ephemera.embedded import Cluster, Postgres
 from ephemera_services.runtime import DEMO_PASSWORD, read_settings
 from ephemera_services.slides import Settings, create_app
+from tests.child_processes import survivors
 from tests.cli.commands import ephemera
 from tests.services.services import Served, serving
 from tests.services.slides_processes import working
-from tests.services.slides_users import ADMIN, EDITOR, QUICK, Person, administrator, every_slide, slide_events
+from tests.services.slides_users import (
+    ADMIN,
+    EDITOR,
+    QUICK,
+    Person,
+    administrator,
+    credentials,
+    every_slide,
+    slide_events,
+)
 
 
 @pytest.mark.usefixtures("slides_worker")
@@ -67,8 +77,7 @@ def test_its_workers_die_with_it(tmp_path: Path) -> None:
         _until(lambda: [each for each in service.children(recursive=True) if _is_worker(each)])
         workers = [each for each in service.children(recursive=True) if _is_worker(each)]
         service.kill()
-        _, left = psutil.wait_procs(workers, timeout=20)
-        assert left == []
+        assert survivors(workers, within=20) == []
 
 
 def _is_worker(process: psutil.Process) -> bool:
@@ -131,12 +140,11 @@ async def test_it_can_be_mounted(slides_places: dict[str, str]) -> None:
     transport = httpx.ASGITransport(app=parent)
     async with (
         app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=transport, base_url="http://there") as client,
+        httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
     ):
         page = await client.get("/slides/")
         assert "static/slides." in page.text
-        credentials = {"email": EDITOR, "password": DEMO_PASSWORD}
-        assert (await client.post("/slides/auth/login", json=credentials)).status_code == 200
+        assert (await client.post("/slides/auth/login", json=credentials(EDITOR))).status_code == 200
         large = {"file": ("a.txt", b"Some words. " * 10_000)}
         assert (await client.post("/slides/documents", files=large)).status_code == 202
         begun = (await client.post("/slides/presentations", json={"topic": "Mounted"})).json()
@@ -162,7 +170,7 @@ def test_guessing_passwords_is_limited(slides_places: dict[str, str], tmp_path: 
     """The fourth attempt of an address in a minute is 429, also with the right password."""
     limited = {**slides_places, "EPHEMERA_SLIDES_LOGINS_PER_MINUTE": "3"}
     with serving("slides", tmp_path, **limited) as strict:
-        wrong = {"email": ADMIN, "password": "not the password"}
+        wrong = credentials(ADMIN, "not the password")
         answers = [strict.client.post("/auth/login", json=wrong) for _ in range(7)]
         statuses = [answer.status_code for answer in answers]
         assert 429 in statuses[:7]  # at the turn of a minute six fit
