@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -15,8 +17,11 @@ from ephemera import embedded
 from ephemera.embedded import Cluster, Postgres, Sentinel, Valkey
 from tests import isolation, least_privilege, matrix, server_choice
 from tests.server_choice import ClusterAsServer
+from tests.wire.debian_redis import BINARY, DebianRedis
 
 _ON_BOTH_LOOPS = "on_both_loops"
+_SLOW = ("tests/chaos/", "tests/services/", "tests/console/", "tests/traps/test_jobs")
+"""Tests of processes, which mostly wait."""
 
 least_privilege.install()
 
@@ -38,9 +43,29 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip what the chosen server cannot run."""
+    """Skip what the chosen server cannot run, and begin with the slow files: none is left for the end."""
     server_choice.skip_what_cannot_run(config, items)
     matrix.mark(items)
+    items.sort(key=lambda item: not item.nodeid.startswith(_SLOW))
+
+
+def pytest_collection_finish() -> None:
+    """Take what collection has imported out of the garbage collector, which would scan it in each test."""
+    import_module("hypothesis")  # asks the collector who refers to trio's generator of random numbers
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Escape what is not UTF-8 in captured logs: a worker cannot send it, and the run would end."""
+    report = yield
+    report.sections = [
+        (name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections
+    ]
+    return report
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
@@ -58,9 +83,8 @@ def pytest_asyncio_loop_factories(
     return loops
 
 
-@pytest.fixture(scope="session")
-def server(request: pytest.FixtureRequest) -> Iterator[Valkey | ClusterAsServer]:
-    """A Valkey for all tests that leave it running and configured as it is; by `--server`, another."""
+def running_server(request: pytest.FixtureRequest) -> Iterator[Valkey | ClusterAsServer]:
+    """Run a Valkey, or by `--server` another."""
     if request.config.getoption("--server") == "cluster":
         yield ClusterAsServer(request.getfixturevalue("cluster"))
         return
@@ -68,6 +92,12 @@ def server(request: pytest.FixtureRequest) -> Iterator[Valkey | ClusterAsServer]
         least_privilege.share(running)
         isolation.share(running)
         yield running
+
+
+@pytest.fixture(scope="session")
+def server(request: pytest.FixtureRequest) -> Iterator[Valkey | ClusterAsServer]:
+    """A server for all tests that leave it running and configured as it is."""
+    yield from running_server(request)
 
 
 @pytest.fixture(scope="session")
@@ -112,3 +142,21 @@ def _our_log_is_left_as_it_was() -> Iterator[None]:
     """A test that silences the library's log restores it, because later tests read it."""
     yield
     assert logging.getLogger("ephemera").level == logging.NOTSET
+
+
+@pytest.fixture(scope="session")
+def redis7() -> Iterator[DebianRedis]:
+    """Debian's Redis 7, where it is installed."""
+    if not BINARY.exists():
+        pytest.skip(f"Redis 7 is not installed: there is no {BINARY}")
+    with DebianRedis() as running:
+        least_privilege.share(running)
+        isolation.share(running)
+        yield running
+
+
+@pytest.fixture(params=["server", "redis7", "cluster"])
+def url(request: pytest.FixtureRequest) -> str:
+    """Where a pattern or an adapter must work: on Valkey, on Redis 7 and on a cluster."""
+    running: Valkey | DebianRedis | Cluster = request.getfixturevalue(request.param)
+    return running.url

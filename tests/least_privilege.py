@@ -33,8 +33,8 @@ class User:
     def __init__(self, admin: Client, url: str) -> None:
         self._admin = admin
         self.name = f"least-privileged-{next(_numbers)}"
-        scheme, _, address = url.partition("://")
-        self.url = f"{scheme}://{self.name}:{PASSWORD}@{address}"
+        scheme, _, rest = url.partition("://")
+        self.url = f"{scheme}://{self.name}:{PASSWORD}@{rest.rpartition('@')[2]}"
 
     async def denied(self) -> list[str]:
         """What the server denied this user."""
@@ -64,6 +64,7 @@ async def admitted(
 
 SUITES = (
     "tests/patterns/",
+    "tests/adapters/test_lang",
     "tests/keyspace/test_accessors.py",
     "tests/keyspace/test_lifetime_writes.py",
 )
@@ -90,7 +91,9 @@ async def _connect_restricted(
     async with AsyncExitStack() as opened:
         restricted = None
         if suite and catalogues and queue_url is None and url.partition("?")[0] in _shared:
-            user = await opened.enter_async_context(admitted(url, *catalogues))
+            user = await opened.enter_async_context(
+                admitted(url, *catalogues, purposes=("service", "tracking"))
+            )
             opened.push_async_callback(_nothing_was_denied, user)
             restricted = await opened.enter_async_context(open_client(user.url))
         store = await opened.enter_async_context(_connect(url, *catalogues, queue_url=queue_url, **options))

@@ -4,7 +4,8 @@
 
 - `matrix`: the same test on another server (Redis 7, a cluster, Sentinel) or as a restricted user. A run with
   the parameter of another server is marked here, and so are the files below.
-- `campaign`: tests that kill, freeze and restart processes for seconds or minutes.
+- `campaign`: tests that kill, freeze and restart processes for seconds or minutes, generated requests to
+  every operation of a service, load, and the site.
 - `wheels`: tests that install both wheels (`make test-wheels`).
 """
 
@@ -18,7 +19,14 @@ TESTS = Path(__file__).parent
 OTHER_SERVERS = frozenset(("redis", "redis7", "redis 7", "redis7-tls", "cluster", "sentinel"))
 MARKED = {
     "chaos": "campaign",
+    "cli/test_demo.py": "campaign",
     "cli/test_demo_tour.py": "campaign",
+    "docs/test_site.py": "campaign",
+    "docs/test_tutorial.py": "campaign",
+    "services/test_feed_capacity.py": "campaign",
+    "services/test_feed_without_redis.py": "campaign",
+    "services/test_feed_workers.py": "campaign",
+    "services/test_slides_outages.py": "campaign",
     "deploy/test_servers.py": "matrix",  # services as restricted users, on the servers of deploy/
     "security/test_services.py": "matrix",  # services as the users of `ephemera acl`
     "services/test_scripture_cluster.py": "matrix",

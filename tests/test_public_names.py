@@ -8,6 +8,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -77,6 +78,17 @@ def test_errors_are_defined_in_one_module() -> None:
         and any(isinstance(base, ast.Name) and base.id in known for base in node.bases)
     }
     assert elsewhere == set()
+
+
+def test_no_two_classes_share_a_name() -> None:
+    """A class of the library can be found by its name alone; adapters name theirs as each framework does."""
+    folder = Path(ephemera.__file__).parent
+    defined: defaultdict[str, list[str]] = defaultdict(list)
+    for source in set(folder.rglob("*.py")) - set((folder / "adapters").rglob("*.py")):
+        for node in ast.walk(ast.parse(source.read_text())):
+            if isinstance(node, ast.ClassDef):
+                defined[node.name].append(str(source.relative_to(folder)))
+    assert {name: sources for name, sources in defined.items() if len(sources) > 1} == {}
 
 
 def test_importing_ephemera_loads_no_pattern() -> None:

@@ -29,8 +29,7 @@ async def test_starts_empty_again(ephemera_store):
 
 def test_sync_store_starts_empty_too(ephemera_sync_store):
     assert ephemera_sync_store.call("DBSIZE") == 0
-    note = ephemera_sync_store.wait(ephemera_sync_store.aio[NOTE].get(note_id=1))
-    assert note is None
+    assert ephemera_sync_store[NOTE].get(note_id=1) is None
 """
 
 

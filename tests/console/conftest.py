@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,18 +11,10 @@ import pytest
 
 from ephemera import connect, embedded
 from ephemera.embedded import Valkey
+from tests.browsers import running_browser
 from tests.console.console_process import PASSWORD, RunningConsole, running_console, settled, slug
 from tests.console.shop_keys import BASKET, NOTE, ORDERS, PROFILE, SESSION, VISITS, Order, Session, catalogue
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-_FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--no-first-run",
-    "--disable-sync",
-)
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 """Hostile content of a key or a value."""
 SCREENSHOTS = os.environ.get("EPHEMERA_SCREENSHOTS")
@@ -53,14 +44,8 @@ def console(shop_server: Valkey, tmp_path_factory: pytest.TempPathFactory) -> It
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     """A browser of this machine; while it runs, a test's own coroutines need `settled` (`consoles`)."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if CHROMIUM is None:
-        pytest.skip("no Chromium is installed (chromium, google-chrome)")
-    playwright.expect.set_options(timeout=60_000)  # milliseconds; machines that run tests are busy
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=list(_FLAGS))
+    with running_browser() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -19,11 +19,11 @@ import psycopg
 
 from ephemera import Store, connect
 from ephemera.cli._catalogue_lookup import load_catalogue
+from ephemera_services.demo.clients import random_address
 from ephemera_services.demo.external_servers import IDENTITY, ServerUrls, service_database
 from ephemera_services.demo.process_plan import ADMINISTRATOR, ProcessPlan, ProcessSpec, plan_processes
 from ephemera_services.demo.processes import Processes, run_processes
 from ephemera_services.demo.servers import Servers, open_servers
-from ephemera_services.demo.visitors import random_address
 from ephemera_services.runtime import DEMO_PASSWORD
 from tests.console.console_process import RunningConsole
 from tests.console.loop_thread import LoopThread
@@ -45,13 +45,12 @@ _SETTINGS = {
 class Reached(Served):
     """A service as seen from one client address, by which limits count."""
 
-    def __init__(self, url: str, log: Path, address: str) -> None:
+    def __init__(self, url: str, log: Path, address: str, token: str | None = None) -> None:
         self.url = url
         self.log = log
         # No connection is kept: tests have many people, and none of them says goodbye.
-        self.client = httpx.Client(
-            base_url=url, headers={"x-forwarded-for": address}, timeout=30, limits=_NONE_KEPT
-        )
+        headers = {"x-forwarded-for": address} | ({"authorization": f"Bearer {token}"} if token else {})
+        self.client = httpx.Client(base_url=url, headers=headers, timeout=30, limits=_NONE_KEPT)
 
 
 class Stage:
@@ -73,7 +72,8 @@ class Stage:
     def service(self, system: str, address: str | None = None) -> Reached:
         """A service as seen from this address, or from a random one."""
         log = self._processes[system].log
-        return Reached(self._plan.urls[system], log, address or random_address())
+        token = self._plan.feed_token if system == "feed" else None
+        return Reached(self._plan.urls[system], log, address or random_address(), token)
 
     def store(self, system: str) -> Store:
         """A store like that of another process of the service."""
@@ -142,7 +142,11 @@ def staged(database_url: str, folder: Path, model: Model, mails: MailServer) -> 
     try:
         servers = _patient(beside.enter(open_servers(ServerUrls(database_url=database_url))))
         plan = plan_processes(servers, model.url)
-        settings = {**_SETTINGS, "EPHEMERA_SCRIPTURE_MAIL_URL": mails.url}
+        settings = {
+            **_SETTINGS,
+            "EPHEMERA_SCRIPTURE_MAIL_URL": mails.url,
+            "EPHEMERA_SCRIPTURE_MAIL_PLAINTEXT": "true",
+        }
         specs = [_with_settings(spec, settings) for spec in plan.specs if spec.name not in _LEFT_OUT]
         processes = beside.enter(run_processes(specs, folder))
         beside.do(processes.wait_until_ready(lambda _: None))

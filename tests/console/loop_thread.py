@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TypeVar
 
@@ -21,11 +21,11 @@ class LoopThread:
         self._thread = threading.Thread(target=self._loop.run_forever, name="beside", daemon=True)
         self._thread.start()
 
-    def do(self, work: Awaitable[T]) -> T:
-        """Run a coroutine on this loop, and return its result."""
+    def do(self, work: Awaitable[T] | Callable[[], Awaitable[T]]) -> T:
+        """Run a coroutine on this loop, or what a function starts there, and return its result."""
 
         async def done() -> T:
-            return await work
+            return await (work() if callable(work) else work)
 
         return asyncio.run_coroutine_threadsafe(done(), self._loop).result(_PATIENCE)
 

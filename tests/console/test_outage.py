@@ -60,6 +60,6 @@ def test_it_starts_and_signs_in_while_redis_is_down(tmp_path: Path, browse: Call
     with running_console(tmp_path, f"redis://127.0.0.1:{port}") as console:
         page = browse(console)
         expect(page.get_by_role("status")).to_contain_text(f"127.0.0.1:{port}")
-        with embedded.valkey(port=port):
+        with embedded.valkey(port=port, password=""):
             expect(page.get_by_role("status")).to_be_hidden()
             expect(page.get_by_role("region", name="All checks")).to_contain_text("PINGs answered")

@@ -37,7 +37,7 @@ def test_the_overview_shows_health_figures_and_advice(
     advice = page.get_by_role("region", name="Advice")
     expect(advice).to_contain_text("a restart loses orders")
     expect(advice).to_contain_text("policy and persistence suit the roles")
-    expect(advice).to_contain_text("set appendonly yes")
+    expect(advice).to_contain_text("keep an append-only file")
     for title in ("Memory", "Commands per second", "Hit ratio", "Evictions per second"):
         plot = page.get_by_role("region", name=title).locator("svg path")
         expect(plot.first).to_be_attached()

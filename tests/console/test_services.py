@@ -6,14 +6,18 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import httpx
 import jwt
+import msgspec
 import pytest
 
+from ephemera import Catalogue, Sessions, connect, sliding
 from ephemera.console._formats import format_percent
 from ephemera.embedded import Postgres
 from ephemera_services.demo.external_servers import SERVICES
@@ -73,8 +77,9 @@ def stage(
     with staged(database, tmp_path_factory.mktemp("stage"), model, mails) as running:
         store = running.store("league")
         for first in range(0, OTHERS, 500):
-            running.do(store.client("cache").call("EVAL", POPULATE, 0, first, first + 499))
-        running.do(store.client("cache").call("EVAL", SLOW, 0))
+            populate = partial(store.client("cache").call, "EVAL", POPULATE, 0, first, first + 499)
+            running.do(populate)
+        running.do(lambda: store.client("cache").call("EVAL", SLOW, 0))
         yield running
 
 
@@ -177,9 +182,10 @@ def test_the_overview_follows_the_services(stage: Stage, show: Show, picture: Pi
     lines = region(page, "Commands per second").locator("svg path")
     expect(lines.first).to_be_attached()
     drawn = lines.evaluate_all(DRAWN)
+    scripture_store = stage.store("scripture")
     for verse in range(1, 31):
         assert reader.get(f"/passages/gen.1.{verse}").status_code in (200, 404)
-        stage.do(stage.store("scripture").call("EXISTS", "gl:passage:{john.3.16}"))
+        stage.do(lambda: scripture_store.call("EXISTS", "gl:passage:{john.3.16}"))
     expect(tile(page, "Hit ratio")).to_have_text(re.compile("%"))
     expect(tile(page, "Commands")).to_have_text(re.compile(r"[1-9]"))
     expect(tile(page, "Memory")).to_have_text(re.compile(r"\d+(\.\d)? MiB"))
@@ -188,7 +194,7 @@ def test_the_overview_follows_the_services(stage: Stage, show: Show, picture: Pi
     checks = region(page, "All checks")
     for server in ("cache", "queue"):
         checks.get_by_label("Find").fill(server)
-        expect(row_of(checks, f"{server} 127.0.0.1:", "PINGs answered")).to_be_visible()
+        expect(row_of(checks, f"{server} /", "PINGs answered")).to_be_visible()
     expect(row_of(region(page, "Advice"), "slow log", "cache")).to_contain_text("list them with SLOWLOG GET")
     capacity = region(page, "Capacity")
     expect(capacity).to_contain_text("session:{session_id}")
@@ -325,8 +331,9 @@ def test_a_throttled_subject_is_shown_and_reset(stage: Stage, show: Show, pictur
     right = {"email": person.email, "password": identity_users.PASSWORD}
     guesses = [intruder.post("/auth/login", json={**right, "password": "a guess"}) for _ in range(6)]
     assert [each.status_code for each in guesses] == [401] * 5 + [429]
-    stage.do(stage.store("scripture")[scripture.LIMITS].check(scripture.LIMITS["ai"].at(1).on(SCRIPT)))
-    stage.do(stage.store("scripture")[scripture.LIMITS].check(scripture.LIMITS["ai"].at(1).on(SCRIPT)))
+    limits = stage.store("scripture")[scripture.LIMITS]
+    for _ in range(2):
+        stage.do(lambda: limits.check(scripture.LIMITS["ai"].at(1).on(SCRIPT)))
     page = show("/limits")
     throttled = region(page, "Throttled")
     row = row_of(throttled, INTRUDER, "login", "identity")
@@ -464,21 +471,22 @@ def test_the_planner_shows_its_mode_last_tick_and_due_users(
     """Dirty channels until the worker processes them; then candidates and enqueued users."""
     reader, feed = f"ann-{uuid4().hex[:6]}", stage.service("feed").client
     page = show("/planner")
-    with stage.paused("feed-worker"):
-        feed.put(f"/feed/users/{reader}/subscriptions/tides", json={"plan": "pro"}).raise_for_status()
-        for number in range(8):
-            insight = {"channel_id": "tides", "text": f"The spring tide came in, says report {number}."}
-            feed.post("/feed/insights", json=insight).raise_for_status()
-        row_of(region(page, "Dirty channels"), "tides").wait_for()
-        page.locator(".e-tile", has_text="Mode").get_by_text("Redis", exact=True).wait_for()
     handed = row_of(region(page, "Enqueued users"), reader)
+    # Locked before the worker goes on: it would otherwise be done with the user before the page shows them.
     with stage.locked("feed.clusters", "EXCLUSIVE"):
-        due = "SELECT 1 FROM feed.planner_state WHERE (last_tick->>'candidates')::int > 0"
-        eventually(lambda: stage.sql(due), "a tick finds a due user")
         with stage.paused("feed-worker"):
-            expect(tile(page, "Candidates")).to_have_text("1")
-            handed.get_by_text(re.compile("queued|running")).wait_for()
-            page.get_by_text("No dirty channels").wait_for()
+            feed.put(f"/feed/users/{reader}/subscriptions/tides", json={"plan": "pro"}).raise_for_status()
+            for number in range(8):
+                insight = {"channel_id": "tides", "text": f"The spring tide came in, says report {number}."}
+                feed.post("/feed/insights", json=insight).raise_for_status()
+            row_of(region(page, "Dirty channels"), "tides").wait_for()
+            page.locator(".e-tile", has_text="Mode").get_by_text("Redis", exact=True).wait_for()
+        handed.get_by_text(re.compile("queued|running")).wait_for()
+        page.get_by_text("No dirty channels").wait_for()
+        with stage.paused("feed-worker"):
+            # The tick that found the user may not be the last one.
+            [(candidates,)] = stage.sql("SELECT last_tick->>'candidates' FROM feed.planner_state")
+            expect(tile(page, "Candidates")).to_have_text(candidates)
             picture(page, "planner")
     page.get_by_text("No users enqueued").wait_for()
     assert feed.get(f"/feed/users/{reader}").raise_for_status().json()
@@ -499,7 +507,7 @@ def test_an_audit_finds_the_keys_of_the_services_as_declared(
         for role in ("cache", "queue"):
             findings = region(window, f"Findings of {system}, {role}").inner_text()
             kinds = set(re.findall(r"^(?:problem|warning)\t(\S+)", findings, re.MULTILINE))
-            assert kinds == ({"unknown"} if (system, role) == ("league", "cache") else set())
+            assert kinds == ({"unknown"} if (system, role) == ("league", "cache") else set()), findings
     expect(row_of(region(window, "Findings of league, cache"), "unknown")).to_contain_text(
         "100,000 undeclared keys"
     )
@@ -540,10 +548,36 @@ def _seconds(show: Show) -> float:
     return time.perf_counter() - begun
 
 
+class LooseSession(msgspec.Struct):
+    """A session of league that may have any user id."""
+
+    user_id: str
+    name: str
+    role: str
+
+
+LOOSE = Catalogue("league")
+LOOSE_SESSIONS = Sessions(
+    LOOSE,
+    league.SESSIONS.keyspace.pattern,
+    LooseSession,
+    user="user_id",
+    index="league:user_sessions:{user_id}",
+    lifetime=sliding(hours=24, outlives="the test"),
+    kind="value",
+    role="queue",
+)
+
+
 def signed_in(stage: Stage, user: str) -> None:
     """A session of a user of league with an id that its own routes would not create."""
-    session = league.Session(user, "someone", "user")
-    stage.do(stage.store("league")[league.SESSIONS].create(session))
+
+    async def create() -> None:
+        place = stage.place("league")
+        async with connect(place["url"], LOOSE, queue_url=place["queue_url"]) as store:
+            await store[LOOSE_SESSIONS].create(LooseSession(user, "someone", "user"))
+
+    stage.do(create)
 
 
 def test_a_page_that_updates_keeps_what_the_user_does(stage: Stage, show: Show) -> None:
@@ -585,8 +619,7 @@ def test_a_read_only_console_changes_nothing_whatever_the_browser_sends(
     """Buttons are disabled; forged events are refused and logged; figures are shown."""
     client, user = fan(stage)
     gate = stage.service("league", SCANNER).client
-    guess = {"name": "referee", "password": "a guess"}
-    eventually(lambda: gate.post("/api/session", json=guess).status_code == 429, "too many guesses")
+    guess = _guess_too_often(gate)
     place = stage.place("league")
     words = ("--queue-url", place["queue_url"], "--metrics-url", f"{stage.service('league').url}/metrics")
     more = {"EPHEMERA_METRICS_TOKEN": stage.metrics_token}
@@ -631,6 +664,14 @@ def test_pages_show_an_outage_and_recover(stage: Stage, show: Show) -> None:
     for server in stage.servers.embedded_redis:
         server.restart()
     expect(strip).to_be_hidden()
-    gate, guess = stage.service("league", SCANNER).client, {"name": "referee", "password": "a guess"}
-    eventually(lambda: gate.post("/api/session", json=guess).status_code == 429, "too many guesses")
+    _guess_too_often(stage.service("league", SCANNER).client)
     expect(row_of(throttled, SCANNER, "sign-in")).to_be_visible()
+
+
+def _guess_too_often(gate: httpx.Client) -> dict[str, str]:
+    """Guess passwords of different users until the address is limited; return a guess."""
+    guesses = ({"name": f"user{number}", "password": "a guess"} for number in count())
+    eventually(
+        lambda: gate.post("/api/session", json=next(guesses)).status_code == 429, "the limit of an address"
+    )
+    return next(guesses)

@@ -11,7 +11,7 @@ from ephemera import connect
 from ephemera.console._pages import _streams as streams
 from ephemera.embedded import Valkey
 from ephemera.operations.inspect import EventStream
-from tests.patterns.event_fixtures import BRIEF, CATALOGUE, Removed, Seen, settled
+from tests.patterns.event_fixtures import BRIEF, CATALOGUE, Removed, Seen, settled, until
 
 PLACE: Any = SimpleNamespace(name="here")
 
@@ -47,3 +47,10 @@ async def test_dead_letters_are_counted_by_group(
         assert (await rows())["ill"] == ("caught up", "2+", ["replay_all"])
         assert await stream.replay([], group="ill") == 2
         assert {letter.group for letter in await stream.dead_letters(4)} == {"gone"}
+        async with live.consume("well", Seen(), name=key):
+            await store.call("HSET", BRIEF.keys({"name": key}).paused, "well", "0 1000 OSError: no route")
+
+            async def paused() -> bool:
+                return bool((await rows())["well"][0] == "paused")
+
+            await until(paused)

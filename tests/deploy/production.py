@@ -122,6 +122,7 @@ class Production(NamedTuple):
     queue: list[int]
     sentinels: list[int]
     pages: int
+    texts: int
 
     def here(self, url: str) -> str:
         """A URL of the layout, with the ports and certificates of these servers."""
@@ -129,6 +130,7 @@ class Production(NamedTuple):
             **{f"{host('cache', number)}:6379": port for number, port in enumerate(self.cache)},
             **{f"{host('sentinel', number)}:26379": port for number, port in enumerate(self.sentinels)},
             f"{host('pages', 0)}:6379": self.pages,
+            f"{host('texts', 0)}:6379": self.texts,
         }
         for name, port in named.items():
             url = url.replace(name, f"localhost:{port}")
@@ -142,8 +144,9 @@ class Production(NamedTuple):
 def production(folder: Path) -> Iterator[Production]:
     """All Redis servers of the layout, on Debian's Redis 7."""
     where, program = places(folder, tls=True), str(BINARY)
-    ports = free_ports(6 + 6 + 2 + 3 + 1)
-    cache, buses, queue, sentinels, pages = ports[:6], ports[6:12], ports[12:14], ports[14:17], ports[17]
+    ports = free_ports(6 + 6 + 2 + 3 + 2)
+    cache, buses, queue, sentinels = ports[:6], ports[6:12], ports[12:14], ports[14:17]
+    pages, texts = ports[17:]
     sentinel_file = where.settings / "sentinel.conf"
     monitored = sentinel_file.read_text().replace("queue-0.queue 6379", f"localhost {queue[0]}")
     sentinel_file.write_text(monitored)
@@ -160,4 +163,5 @@ def production(folder: Path) -> Iterator[Production]:
         for port in sentinels:
             stack.enter_context(started(where, "sentinel", port, program=program))
         stack.enter_context(started(where, "pages", pages, program=program))
-        yield Production(where, cache, queue, sentinels, pages)
+        stack.enter_context(started(where, "texts", texts, program=program))
+        yield Production(where, cache, queue, sentinels, pages, texts)

@@ -16,13 +16,13 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]
 import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 from tests.cli.commands import ephemera
 from tools.deploy.__main__ import generated, old
 from tools.deploy.compose import document
-from tools.deploy.kubernetes import manifests
-from tools.deploy.layout import SECRETS, SERVICES
+from tools.deploy.kubernetes import NO_DIGEST, manifests
+from tools.deploy.layout import CLIENTS, SECRETS, SERVER_GROUPS, SERVICES
 
 FOLDER = Path(__file__).parents[2] / "deploy"
 KUBERNETES = "1.37.0"
@@ -41,7 +41,7 @@ def test_no_file_is_left_over() -> None:
     there = {
         str(path.relative_to(FOLDER))
         for path in FOLDER.rglob("*")
-        if path.suffix in (".yaml", ".conf", ".acl")
+        if path.suffix in (".yaml", ".conf", ".acl") and "digests" not in path.parts
     }
     there |= {str(path.relative_to(FOLDER)) for path in (FOLDER / "servers").iterdir()}
     assert there - generated().keys() - by_hand == {"postgres/postgresql.conf", "postgres/pg_hba.conf"}
@@ -74,9 +74,9 @@ def test_the_compose_file_fits_the_specification() -> None:
     assert compose_problems(wrong)
 
 
-def test_services_and_workers_can_be_told_more() -> None:
+def test_services_and_workers_take_more_settings() -> None:
     """By settings.env, or by the map and secret `settings`; README's examples are settings."""
-    ours = {each.name for each in SERVICES} | {f"{each.name}-worker" for each in SERVICES if each.worker}
+    ours = {name for each in SERVICES for name in (each.name, *each.worker_names())}
     composed = document()["services"]
     assert {name for name, each in composed.items() if "env_file" in each} == ours
     deployed = {
@@ -134,6 +134,8 @@ def test_every_manifest_fits_kubernetes() -> None:
 def _documents() -> Iterator[Any]:
     """Every document, as kubectl would read it."""
     for path in sorted((FOLDER / "kubernetes").rglob("*.yaml")):
+        if path.name == "kustomization.yaml":
+            continue
         yield from yaml.safe_load_all(path.read_text())
 
 
@@ -180,12 +182,14 @@ def test_services_are_asked_whether_they_live_and_are_ready() -> None:
 def test_manifests_name_only_what_there_is() -> None:
     """Volumes, config maps, and the keys of secrets are those that exist or that the README tells to make."""
     maps = {each["metadata"]["name"] for each in _documents() if each["kind"] == "ConfigMap"}
-    kept = {"redis-users", "sql-users", "ephemera", "tls"}
+    kept = {"redis-users", "sql-users", "ephemera", *(f"tls-{part}" for part in (*SERVER_GROUPS, *CLIENTS))}
     for name, pod in _pods():
         volumes = {each["name"]: each for each in pod.get("volumes", ())}
         for volume in volumes.values():
             assert volume.get("configMap", {"name": "servers"})["name"] in maps, name
-            assert volume.get("secret", {"secretName": "tls"})["secretName"] in kept, name
+            secret = volume.get("secret", {"secretName": f"tls-{name}"})
+            assert secret["secretName"] in kept, name
+            assert {each["key"] for each in secret.get("items", ())} <= set(SECRETS), name
         for container in pod["containers"]:
             mounted = {each["name"] for each in container.get("volumeMounts", ())}
             assert mounted - volumes.keys() <= {"data"}, name
@@ -201,12 +205,14 @@ def test_no_file_holds_a_secret() -> None:
     for name, pod in _pods():
         for container in pod["containers"]:
             for variable in container.get("env", ()):
-                if re.search(r"PASSWORD$|TOKEN$|_KEY$", variable["name"]):
+                is_file = variable.get("value", "").startswith("/")
+                if re.search(r"PASSWORD$|TOKEN$|_KEY$", variable["name"]) and not is_file:
                     assert "secretKeyRef" in variable["valueFrom"], (name, variable)
     for path in FOLDER.rglob("*"):
-        made = FOLDER / "secrets" in path.parents or path.name == ".env"  # by secrets.sh; git ignores them
-        if path.is_file() and path.suffix != ".pyc" and not made:
-            text = path.read_text()
+        # By the scripts; git ignores them.
+        made = {"secrets", "tls", "digests"} & set(path.relative_to(FOLDER).parts)
+        if path.is_file() and not made and path.name not in (".env", "digests.env", "hashes.txt"):
+            text = path.read_text().replace(NO_DIGEST, "")
             # In a URL, a password is a reference, or (in our programs) what will be one.
             for password in re.findall(r"://[a-z-]+:([^@/\s]+)@", text):
                 assert password.startswith(("$(", "${", "{")), (path, password)
@@ -214,9 +220,13 @@ def test_no_file_holds_a_secret() -> None:
 
 
 def test_the_readme_names_every_secret() -> None:
-    """The pages name each secret that must be created."""
+    """The page names each secret that must be created; those that every service has as NAME."""
     text = (FOLDER / "README.md").read_text()
-    assert [secret for secret in SECRETS if f"`{secret}`" not in text] == []
+    names = "|".join(each.name for each in SERVICES)
+    shown = {
+        secret: re.sub(rf"^(redis|sql|metrics|console)-({names})", r"\1-NAME", secret) for secret in SECRETS
+    }
+    assert [secret for secret, word in shown.items() if f"`{word}`" not in text] == []
 
 
 def test_the_script_makes_every_secret_once(tmp_path: Path) -> None:
@@ -238,10 +248,10 @@ def test_the_script_makes_every_secret_once(tmp_path: Path) -> None:
     used = set(re.findall(r"EPHEMERA_SECRET_\w+", (FOLDER / "compose.yaml").read_text()))
     assert used == {line.partition("=")[0] for line in lines}
     assert not any(path.stat().st_mode & 0o077 for path in tmp_path.rglob("*") if path.name != "secrets.sh")
-    (tmp_path / "secrets" / "console").unlink()
+    (tmp_path / "secrets" / "console-slides").unlink()
     subprocess.run(command, check=True)
     again = {path.name: path.read_text() for path in (tmp_path / "secrets").iterdir()}
-    assert {name for name in SECRETS if again[name] != made[name]} == {"console"}
+    assert {name for name in SECRETS if again[name] != made[name]} == {"console-slides"}
     for wrong in ([script], [script, "root", "root"]):
         assert subprocess.run(wrong, check=False).returncode == 2
 

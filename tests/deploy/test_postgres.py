@@ -22,7 +22,7 @@ def _programs(postgres: Postgres) -> Path:
 
 def test_the_script_makes_databases_with_owners(tmp_path: Path) -> None:
     """Each service owns its database, and only it can connect, with the password of its secret."""
-    for name in ("admin", *NAMES):
+    for name in ("admin", *NAMES, *(f"{name}-console" for name in NAMES)):
         (tmp_path / f"sql-{name}").write_text(f"{name}0123456789abcdef\n")
     with embedded.postgres() as postgres:
         folder = postgres.url.partition("host=")[2].replace("%2F", "/")
@@ -40,6 +40,8 @@ def test_the_script_makes_databases_with_owners(tmp_path: Path) -> None:
             assert sorted(sql.execute(owners, [list(NAMES)]).fetchall()) == [(name, name) for name in NAMES]
             allowed = "SELECT has_database_privilege('identity', %s, 'CONNECT')"
             assert [sql.execute(allowed, [name]).fetchone() for name in NAMES] == [(True,), (False,)]
+            console = allowed.replace("'identity'", "'identity-console'")
+            assert [sql.execute(console, [name]).fetchone() for name in NAMES] == [(True,), (False,)]
             kept = sql.execute("SELECT rolpassword FROM pg_authid WHERE rolname = 'slides'").fetchone()
         assert kept is not None
         assert kept[0].startswith("SCRAM-SHA-256$")

@@ -1,4 +1,4 @@
-"""The pages of the documentation, taken apart: blocks of code, spans of code, headings and links."""
+"""The pages of the documentation, parsed: blocks of code, spans of code, headings and links."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def spans_of(text: str) -> list[str]:
 def pages() -> dict[str, str]:
     """Every page with its text, by its path from the root: documentation, and what stands beside the code."""
     found = [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]
-    for folder in ("src", "bench", "deploy", "faults", "fuzz"):
+    for folder in ("src", "services", "benchmarks", "deploy", "examples"):
         found += (ROOT / folder).rglob("*.md")
     return {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in sorted(found)}
 

@@ -15,7 +15,7 @@ from ephemera.cli import create_app
 from ephemera_services import SERVICES
 from ephemera_services.runtime import ServiceSettings
 from tests.docs.pages import ROOT, blocks, blocks_of, generated, pages, prose, spans_of, written
-from tools.reference.settings_page import APART, command_variables, own_settings, settings_of
+from tools.reference.settings_page import WITHOUT_FLAG, command_variables, own_settings, settings_of
 
 _TREE: Any = typer.main.get_command(create_app())
 _SHELL = ("console", "sh", "bash", "shell")
@@ -23,6 +23,8 @@ _VARIABLE = re.compile(r"\bEPHEMERA_[A-Z0-9_]*[A-Z0-9]\b(?![_.]?\.\.)")
 FOREIGN = {
     "EPHEMERA_SOME_FLAG": "stands for any flag",
     "EPHEMERA_FIELD": "stands for any field",
+    "EPHEMERA_DIGEST_PYTHON": "of deploy/digests.env, for the build of the image",
+    "EPHEMERA_SECRET_MONGODB_FEED": "of deploy/.env, for Compose",
 }
 """Variables that pages name and nothing reads."""
 INNER = {"EPHEMERA_DEMO_CONSOLE"}
@@ -69,10 +71,12 @@ def a_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs += "JOBS = Jobs(catalogue, 'checkpoint:{{job_id}}', queues=('work', 'generation'))\n"
     (tmp_path / "myservice" / "keys.py").write_text(keys)
     (tmp_path / "myservice" / "jobs.py").write_text(jobs.format("myservice.keys"))
-    for name in ("keys", "shop", "service"):  # what pages call their modules
+    for name in ("app", "keys", "shop", "service"):  # what pages call their modules
         (tmp_path / f"{name}.py").write_text(keys)
     (tmp_path / "slides.py").write_text(jobs.format("keys"))
+    (tmp_path / "after.py").write_text(jobs.format("shop"))
     (tmp_path / "secret.txt").write_text("a secret")
+    (tmp_path / "released.json").write_text('{"catalogue": "example", "keyspaces": []}')
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -130,7 +134,7 @@ def known_variables() -> set[str]:
     """What the reference of settings has."""
     known = {setting.variable for setting in settings_of(ServiceSettings)}
     known |= {setting.variable for name in SERVICES for setting in own_settings(name)}
-    return known | set(command_variables()) | set(APART)
+    return known | set(command_variables()) | set(WITHOUT_FLAG)
 
 
 def test_every_setting_in_the_text_is_there() -> None:

@@ -1,6 +1,6 @@
 """The pages on migration: both sides run on a real server, and print what the page shows.
 
-The peers are those of the extra `bench`; where one is not installed, its page is skipped, with the reason.
+The peers are those of the extra `test`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,16 @@ from ephemera import embedded
 from ephemera.embedded import Postgres, Valkey
 from tests.docs.pages import DOCS, Block, blocks_of
 
-PEERS = {"redis-py": "redis", "limits": "limits", "cashews": "cashews", "celery": "celery"}
+PEERS = (
+    "redis-py",
+    "limits",
+    "cashews",
+    "celery",
+    "django-redis",
+    "fastapi-limiter",
+    "slowapi",
+    "fastapi-cache",
+)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +68,7 @@ def test_both_sides_print_what_the_page_says(
 ) -> None:
     """The programs of a page run in its order, on one server, with the workers that it starts."""
     page = (DOCS / "migration" / f"{name}.md").read_text(encoding="utf-8")
-    where = {"URL": f"{own_valkey.url}/{list(PEERS).index(name)}"}
+    where = {"URL": f"{own_valkey.url}/{PEERS.index(name)}"}
     if name == "celery":
         postgres: Postgres = request.getfixturevalue("postgres")
         where["DATABASE_URL"] = postgres.database("test_migration_page")
@@ -70,6 +79,8 @@ def test_both_sides_print_what_the_page_says(
             (tmp_path / block.text.partition("\n")[0].removeprefix("# ")).write_text(block.text)
     with ExitStack() as workers:
         for block in found:
+            if block.note.startswith("command"):
+                assert _start(block, tmp_path, environment, where).wait(60) == 0, str(block)
             if block.note.startswith("worker"):
                 workers.callback(_stop, _start(block, tmp_path, environment, where))
         for block in found:
@@ -80,7 +91,7 @@ def test_both_sides_print_what_the_page_says(
 def _start(
     block: Block, folder: Path, environment: dict[str, str], where: dict[str, str]
 ) -> subprocess.Popen[bytes]:
-    """The worker that a page starts, as a process of its own."""
+    """A command or a worker of a page, as a process of its own."""
     line = block.text.removeprefix("$ ").strip()
     program, *words = [where.get(word.removeprefix("$"), word) for word in shlex.split(line)]
     command = Path(sys.executable).with_name(program)

@@ -11,8 +11,6 @@ import ephemera.patterns
 from tests.docs.pages import DOCS, blocks_of, pages
 
 PAGES = sorted(page.name for page in (DOCS / "patterns").glob("*.md"))
-ELSEWHERE = {"langgraph_checkpoints": "langgraph"}
-"""Patterns whose page has another name."""
 FEATURES = {"local_cache"}
 """Pages about a part of a pattern: the local cache is an option of the cache."""
 
@@ -37,10 +35,10 @@ def test_a_page_has_its_five_parts(page: str) -> None:
 
 
 def test_every_pattern_has_a_page() -> None:
-    """A pattern is on a page of its own name, or on the one that is named above."""
+    """A pattern is on a page of its own name."""
     modules = pkgutil.iter_modules(ephemera.patterns.__path__)
     patterns = {info.name for info in modules if not info.name.startswith("_")}
-    assert {f"{ELSEWHERE.get(name, name)}.md" for name in patterns | FEATURES} == set(PAGES)
+    assert {f"{name}.md" for name in patterns | FEATURES} == set(PAGES)
 
 
 def test_a_missing_part_is_noticed() -> None:

@@ -46,7 +46,7 @@ def test_what_is_not_executed_here_is_executed_elsewhere_or_says_why() -> None:
     assert not_executed(SHOWN) == []
 
 
-def test_nobody_hides_python_in_a_block_of_text() -> None:
+def test_python_is_not_hidden_in_a_block_of_text() -> None:
     """What looks like Python is declared as Python, so that the rule above sees it."""
     hidden = re.compile(
         r"^(import \w|from \w+ import|async def |def \w+\(|@app\.|class \w+[(:])", re.MULTILINE

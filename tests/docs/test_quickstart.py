@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -13,11 +14,13 @@ from pathlib import Path
 from signal import SIGINT
 from typing import IO
 
+import pytest
+
 from ephemera.embedded import free_ports
-from tests.docs.pages import DOCS, READERS_PLUGINS, Block, blocks_of
+from tests.docs.pages import DOCS, READERS_PLUGINS, ROOT, Block, blocks_of
 
 PAGE = DOCS / "quickstart.md"
-_SET = re.compile(r"^((?:[A-Z]+=\S* )*)(.*)$")  # variables that a command is given, and the command
+_SET = re.compile(r"^((?:[A-Z_]+=\S* )*)(.*)$")  # variables that a command is given, and the command
 _READY = 30.0  # seconds that a terminal may take to say what the page shows
 
 
@@ -76,7 +79,12 @@ class Reader:
         return done.stdout
 
     def _open(self, name: str, command: str, shown: str) -> None:
-        """Run a command in a terminal of its own, and wait until it has printed what the page shows."""
+        """Run a command in a terminal of its own, and wait until it has printed what the page shows.
+
+        What ran in that terminal before is ended.
+        """
+        if name in self._terminals:
+            _end(self._terminals[name])
         log = self._stack.enter_context((self.folder / f"{name}.log").open("wb"))
         opened = self._started(command, log)
         self._terminals[name] = opened
@@ -113,6 +121,83 @@ def test_the_page_can_be_followed(tmp_path: Path) -> None:
         reader = Reader(tmp_path, stack)
         for block in console_blocks():
             reader.follow(block)
+
+
+def service() -> str:
+    """The source of the page's service."""
+    return next(block.text for block in console_blocks() if block.text.startswith("# service.py\n"))
+
+
+def test_the_service_is_small() -> None:
+    """A service with sessions, a cache, a limit and revocation has 40 lines, two of them our imports."""
+    lines = [line for line in service().splitlines() if line.strip() and not line.startswith("#")]
+    assert len(lines) <= 40
+    assert len([line for line in lines if re.match(r"(from|import) ephemera\b", line)]) <= 2
+
+
+MISUSE = """\
+from service import profile, login
+async def misuse() -> None:
+    await profile(7)
+    await profile.delete()
+    (await profile('ann')).city
+    await login('ann')
+"""
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    """A folder with the service, and a module that misuses its functions."""
+    (tmp_path / "service.py").write_text(service())
+    (tmp_path / "misuse.py").write_text(MISUSE)
+    return tmp_path
+
+
+def checked(command: list[str], folder: Path, **variables: str) -> str:
+    """What a type checker says."""
+    done = subprocess.run(
+        [sys.executable, "-m", *command],
+        cwd=folder,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    return done.stdout + done.stderr
+
+
+def test_mypy_knows_the_service(written: Path) -> None:
+    """The service passes `mypy --strict`, and mypy sees the signature behind the decorators."""
+    # With the settings of the project, which are strict, the cache of `make lint` is used.
+    files = [str(written / "service.py"), str(written / "misuse.py")]
+    said = checked(["mypy", *files], ROOT, MYPYPATH=str(written))
+    assert re.findall(r"(\w+)\.py:(\d+): error: .*\[([\w-]+)\]$", said, re.MULTILINE) == [
+        ("misuse", "3", "arg-type"),
+        ("misuse", "4", "call-arg"),
+        ("misuse", "5", "union-attr"),
+        ("misuse", "6", "call-arg"),
+    ], said
+
+
+def test_pyright_knows_the_service(written: Path) -> None:
+    """The same of pyright, in its strict mode, as an editor on our installed package sees it."""
+    (written / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict"}')
+    said = checked(
+        ["pyright", "--outputjson", "--pythonpath", sys.executable],
+        written,
+        PYRIGHT_PYTHON_IGNORE_WARNINGS="1",
+    )
+    found = [
+        (Path(each["file"]).stem, each["range"]["start"]["line"] + 1, each["rule"])
+        for each in json.loads(said)["generalDiagnostics"]
+    ]
+    assert found == [
+        ("misuse", 3, "reportArgumentType"),
+        ("misuse", 4, "reportCallIssue"),
+        ("misuse", 5, "reportOptionalMemberAccess"),
+        ("misuse", 6, "reportCallIssue"),
+    ], said
 
 
 def test_what_is_not_as_shown_is_noticed() -> None:

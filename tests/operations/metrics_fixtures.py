@@ -19,12 +19,13 @@ from ephemera.keyspace import Store, connect, fixed
 from ephemera.operations.metrics import StoreMetrics
 from ephemera.patterns.cache import Cache, LocalCache
 from ephemera.patterns.events import DeliveryPolicy, Events
-from ephemera.patterns.jobs import BoundJobs, Jobs, Run, sql_engine
-from ephemera.patterns.jobs._worker import AttemptRunner
+from ephemera.patterns.jobs import BoundJobs, Jobs, Retry, Run, sql_engine
+from ephemera.patterns.jobs._attempt import AttemptRunner
 from ephemera.patterns.locks import Locks
 from ephemera.patterns.planner import BoundPlanner, Plan, Planner
 from ephemera.patterns.rate_limits import RateLimits, fixed_window
 from ephemera.patterns.write_behind import DeferredCounters, DeferredRecords
+from ephemera.sql import migrate
 
 DAY = timedelta(days=1)
 
@@ -76,7 +77,7 @@ FEED = Planner(
 )
 
 
-@JOBS.job(queue="work", attempts=1)
+@JOBS.job(queue="work", retry=Retry(attempts=1))
 async def draw(run: Run, slides: int, then_fail: bool = False) -> None:
     """Draw slides, one per step."""
     for number in range(slides):
@@ -142,8 +143,9 @@ async def service(url: str, postgres: Postgres, **options: Any) -> AsyncIterator
     engine = sql_engine(postgres.database("measured"))
     try:
         async with engine.begin() as sql:
-            await sql.execute(sa.text("CREATE SCHEMA IF NOT EXISTS measured"))
-            await sql.run_sync(METADATA.drop_all)
+            await sql.execute(sa.text("DROP SCHEMA IF EXISTS measured CASCADE"))
+        await migrate(engine, catalogue)
+        async with engine.begin() as sql:
             await sql.run_sync(METADATA.create_all)
         async with connect(url, catalogue, resources={JOBS: engine, FEED: engine}, **options) as store:
             yield Service(store, engine)

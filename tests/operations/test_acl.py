@@ -22,7 +22,7 @@ from ephemera.operations.health import check_server, estimate_capacity
 from ephemera.operations.inspect import dead_letters, held_locks, pending_events, stream_infos
 from ephemera.operations.metrics import StoreMetrics
 from ephemera.patterns.events import Events
-from ephemera.patterns.locks import Locks
+from ephemera.patterns.locks import Locks, Semaphores
 from ephemera.wire import Arg, open_client
 from tests.keyspace.every_kind import KEYSPACES, OPERATIONS
 from tests.keyspace.every_kind import catalogue as every_kind
@@ -46,6 +46,7 @@ watched = Catalogue("watched")
 PLACE = watched.hash("watched:place:{id}", Place, lifetime=fixed(hours=1), purpose="x")
 EVENTS = Events(watched, "watched:events", Place, purpose="x")
 LEADING = Locks(watched, "watched:leading:{id}", lease=timedelta(seconds=30), purpose="x")
+POOL = Semaphores(watched, "watched:pool:{id}", permits=2, lease=timedelta(seconds=30), purpose="x")
 
 
 @pytest.fixture(scope="module", params=["valkey", "redis7", "cluster"])
@@ -81,7 +82,7 @@ async def test_every_kind_and_lifetime_works_as_the_user(url: str, key: str) -> 
 
 async def test_channels_tracking_and_identity_work_as_the_user(url: str, key: str) -> None:
     """Publishing, subscribing, invalidations and the identity check need no further permissions."""
-    async with admitted(url, news) as user, open_client(url) as admin:
+    async with admitted(url, news, purposes=("service", "tracking")) as user, open_client(url) as admin:
         await write_identity(admin, "acl-test", force=True)
         async with connect(user.url, news, identity="acl-test") as store:
             await store.track(lambda keys: None, ["news:"])
@@ -154,15 +155,20 @@ async def test_the_monitoring_user_reads_everything_and_writes_nothing(url: str,
         await admin.call("SET", f"stranger:{key}", "x", "EX", 60)
         await store[PLACE].put(Place("here"), id=key)
         await store[EVENTS].publish(Place("there"))
-        async with admitted(url, watched, purposes=("monitoring",)) as user, store[LEADING].hold(id=key):
+        async with (
+            admitted(url, watched, purposes=("monitoring",)) as user,
+            store[LEADING].hold(id=key),
+            store[POOL].hold(id=key),
+        ):
             report = await audit(user.url, [watched])
             assert {space.pattern: space.keys for space in report.keyspaces}["watched:place:{id}"] == 1
             assert report.unknown.keys >= 1
             assert not [each for each in report.findings if each.kind in ("undecodable", "incomplete")]
             assert (await check_server(user.url, [watched], probes=3)).servers[0].version
             assert (await estimate_capacity(user.url, [watched], observe=0.01, budget=5)).used
-            assert [each.key for each in await held_locks(user.url, watched)] == [
-                LEADING.keyspace.key(id=key)
+            assert [(each.key, each.mode) for each in await held_locks(user.url, watched)] == [
+                (LEADING.keyspace.key(id=key), "lock"),
+                (POOL.keyspace.key(id=key), "permit 0"),
             ]
             assert [each.length for each in await stream_infos(user.url, watched)] == [1]
             assert await pending_events(user.url, watched) == []
@@ -192,7 +198,7 @@ def _not_for_watchers(key: str) -> tuple[tuple[Arg, ...], ...]:
 def test_an_unknown_purpose_is_refused() -> None:
     """A typo does not create a user with too few or too many permissions."""
     for wrong in ((), ("monitor",), ("service", "everything")):
-        with pytest.raises(InvalidValue, match="service, metrics, monitoring"):
+        with pytest.raises(InvalidValue, match="service, metrics, monitoring, tracking"):
             access_rules(news, "x", purposes=wrong)
 
 
@@ -212,7 +218,7 @@ async def test_the_line_fits_an_acl_file(tmp_path: Path) -> None:
     digest = hashlib.sha256(b"s3cr3t").hexdigest()
     rules = access_rules(news, "news-service", password_sha256=digest)
     (tmp_path / "users.acl").write_text(f"user default on nopass ~* &* +@all\n{rules.line()}\n")
-    with embedded.valkey(config={"aclfile": str(tmp_path / "users.acl")}) as guarded:
+    with embedded.valkey(password="", config={"aclfile": str(tmp_path / "users.acl")}) as guarded:
         place = f"127.0.0.1:{guarded.port}"
         async with connect(f"redis://news-service:s3cr3t@{place}", news) as store:
             assert await store[COUNT].add(id=1) == 1

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 
 import msgspec
+import pydantic
 import pytest
 
 from ephemera.errors import CannotConnect, OverlappingPatterns
-from ephemera.keyspace import Catalogue, fixed
+from ephemera.keyspace import Catalogue, Key, connect, fixed
 from ephemera.operations.audit import KINDS, audit
 from ephemera.wire import Arg, open_client
 from tests.operations.audit_fixtures import KEYS, audited, catalogue, of_kind, state_of
@@ -187,5 +189,34 @@ def test_every_kind_of_finding_is_documented() -> None:
     """The page on the audit lists each kind with its severity in the same row."""
     page = (Path(__file__).parents[2] / "docs" / "operations" / "audit.md").read_text(encoding="utf-8")
     rows = [line for line in page.splitlines() if line.startswith("| `")]
-    for kind, (weight, _) in KINDS.items():
+    for kind, (weight, _, _) in KINDS.items():
         assert any(f"`{kind}`" in row and f"| {weight} |" in row for row in rows), kind
+
+
+async def test_prefixed_and_typed_keys_are_audited(own_url: str) -> None:
+    """Keys of a prefix, of typed fields and of models pass; the same names without the prefix are unknown."""
+
+    class Visit(Key, pattern="visit:{day}"):
+        day: date
+
+    class User(pydantic.BaseModel):
+        name: str
+
+    shop = Catalogue("prefixed", prefix="shop:")
+    visits = shop.hash(Visit.pattern, User, lifetime=fixed(hours=1), purpose="x")
+    users = shop.value("user:{id}", User, lifetime=fixed(hours=1), purpose="x")
+    await change(own_url, ("FLUSHALL",))
+    async with connect(own_url, shop) as store:
+        await store[visits].put(User(name="ann"), **Visit(date(2026, 11, 18)))
+        await store[users].put(User(name="ann"), id="1")
+    await change(
+        own_url, ("SET", "user:1", "x"), ("SET", "shop:visit:soon", "x"), ("SET", "shop:user:2", "[]")
+    )
+    report = await audit(own_url, [shop])
+    assert {space.pattern: space.keys for space in report.keyspaces} == {
+        "shop:visit:{day}": 1,
+        "shop:user:{id}": 2,
+    }
+    assert report.unknown.keys == 2
+    (finding,) = of_kind(report, "undecodable")
+    assert finding.keyspace == "shop:user:{id}"

@@ -24,7 +24,6 @@ async def jobs(server: Valkey, postgres: Postgres) -> AsyncIterator[BoundJobs]:
         yield live
 
 
-@pytest.mark.standalone("Celery's queues cannot be on a cluster")
 async def test_jobs_are_counted_by_state_and_kind(jobs: BoundJobs) -> None:
     """Three jobs, one done: counts by state and kind, and the usual number of steps."""
     done = await jobs.enqueue(generate, 3)
@@ -39,7 +38,6 @@ async def test_jobs_are_counted_by_state_and_kind(jobs: BoundJobs) -> None:
     assert (await count_jobs(JOBS, jobs.engine, limit=2)).counted == 2
 
 
-@pytest.mark.standalone("Celery's queues cannot be on a cluster")
 async def test_pages_continue_before_the_last_job_shown(jobs: BoundJobs) -> None:
     """Pages by time of creation contain every job once, newest first."""
     ids = [await jobs.enqueue(generate, 1) for _ in range(5)]
@@ -48,12 +46,10 @@ async def test_pages_continue_before_the_last_job_shown(jobs: BoundJobs) -> None
     assert [row.id for row in (*first, *second)] == ids[::-1]
 
 
-@pytest.mark.standalone("Celery's queues cannot be on a cluster")
 async def test_a_process_without_the_job_function_can_retry_it(jobs: BoundJobs) -> None:
     """A console without the job's code can retry it; a worker that has it runs it."""
     job_id = await jobs.enqueue(generate, 1)
     await jobs.cancel(job_id)
-    before = await jobs._backend.queue_length("generation")
     catalogue = Catalogue("test-jobs-stranger")
     stranger = Jobs(catalogue, "gen_checkpoint:{job_id}", queues=JOBS.queues)
     store = Store(
@@ -62,5 +58,4 @@ async def test_a_process_without_the_job_function_can_retry_it(jobs: BoundJobs) 
         resources={stranger: jobs.engine},
     )
     assert (await store[stranger].retry(job_id)).state == "waiting"
-    assert await jobs._backend.queue_length("generation") == before
     assert [each.id for each in await jobs._backend.rows.unpublished("generation", 10)] == [job_id]

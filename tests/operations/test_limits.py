@@ -155,6 +155,6 @@ async def test_invalid_list_entries_are_ignored(store: Store) -> None:
 
 async def test_an_unavailable_server_raises() -> None:
     """With Redis down the call raises instead of showing an empty list."""
-    async with connect("redis://127.0.0.1:1", CATALOGUE, required=False) as away:
+    async with connect("redis://127.0.0.1:1", CATALOGUE, required=False) as unavailable:
         with pytest.raises(ConnectionFailed):
-            await throttled_subjects(away, LIMITS)
+            await throttled_subjects(unavailable, LIMITS)

@@ -16,6 +16,7 @@ from ephemera.errors import InvalidDeclaration, InvalidValue, LockLost, Unavaila
 from ephemera.keyspace import Store, connect
 from ephemera.operations.metrics import StoreMetrics
 from ephemera.operations.metrics._families import SERVER_COMMANDS
+from ephemera.patterns.cache import cache_engine
 from tests.operations.metrics_fixtures import (
     FEED,
     GREETING,
@@ -236,7 +237,9 @@ async def test_the_local_cache_and_its_evictions(store: Store, key: str) -> None
         2,
         3,
     )
-    assert shown["ephemera_local_cache_bytes", of] == store[PAGES].local.bytes > 0  # type: ignore[union-attr]
+    local = cache_engine(store[PAGES]).entries.local
+    assert local is not None
+    assert shown["ephemera_local_cache_bytes", of] == local.bytes > 0
     assert shown["ephemera_keyspace_read_bytes_total", of] > 0
     assert shown["ephemera_keyspace_written_bytes_total", of] > 0
 
@@ -263,6 +266,7 @@ async def test_streams_show_lag_pending_and_dead_letters(key: str) -> None:
                 shown = parsed(metrics.render()[0].decode())
                 assert shown["ephemera_stream_pending", *of] == 2
                 assert shown["ephemera_stream_lag", *of] == 1
+                assert shown["ephemera_stream_paused", *of] == 0
                 assert shown["ephemera_stream_consumers", *of] == 1
                 go_on.set()
                 while (consumer.counts.handled, consumer.counts.dead) != (2, 1):
@@ -296,7 +300,6 @@ async def test_streams_of_a_pattern_are_summed_over_those_consumed_here(store: S
     assert not any(key in label for name in shown for label in name)
 
 
-@pytest.mark.standalone("jobs refuse a cluster as their broker: Celery has no transport for one")
 async def test_jobs_by_state_step_and_duration(working: Service, key: str) -> None:
     """Open jobs are counted by state and step, finished ones by outcome and duration."""
     jobs = working.jobs
@@ -327,7 +330,6 @@ async def test_jobs_by_state_step_and_duration(working: Service, key: str) -> No
     assert shown["ephemera_job_duration_seconds_sum", "kind=draw"] > 0
 
 
-@pytest.mark.standalone("jobs refuse a cluster as their broker: Celery has no transport for one")
 async def test_the_backlog_and_its_age(working: Service, key: str) -> None:
     """Counters and records that wait for SQL are counted, with the age of the oldest."""
     store, metrics = working.store, working.metrics
@@ -386,7 +388,6 @@ async def test_the_planner_shows_its_mode(postgres: Postgres) -> None:
     assert FEED in catalogue.patterns
 
 
-@pytest.mark.standalone("jobs refuse a cluster as their broker: Celery has no transport for one")
 async def test_a_scrape_makes_no_round_trip(working: Service, key: str) -> None:
     """However often it is scraped, the server receives no command for it."""
     await working.use_everything(key)
@@ -430,7 +431,6 @@ async def test_a_scrape_may_come_from_another_thread(store: Store, key: str) -> 
     assert len(scraping.result()) == 50
 
 
-@pytest.mark.standalone("jobs refuse a cluster as their broker: Celery has no transport for one")
 async def test_samples_carry_their_age(working: Service) -> None:
     """A sample is shown until the next one, with its age."""
     await working.metrics.sample()

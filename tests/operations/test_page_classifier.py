@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ephemera.keyspace import Catalogue, Keyspace, KeyspaceOptions, Template, permanent
+from ephemera.keyspace import Catalogue, Key, Keyspace, KeyspaceOptions, Template, permanent
 from ephemera.operations.survey._page_classifier import PageClassifier
 from tests.keyspace.strategies import catalogues_of_templates, field_values
 
@@ -43,8 +44,22 @@ def test_a_page_is_classified_as_its_names_are(data: st.DataObject) -> None:
     assert [spaces[number - 1] for number in names(page)] == [catalogue.classify(key) for key in page]
 
 
+def test_typed_fields_are_classified_by_their_type() -> None:
+    """A name whose text is no value of the declared type is unknown, in a page as alone."""
+
+    class Visit(Key, pattern="visits:{day}"):
+        day: date
+
+    catalogue = Catalogue("typed", prefix="shop:")
+    visits = catalogue.counter(Visit.pattern, lifetime=permanent(reason="x"), purpose="x")
+    names = PageClassifier(catalogue)
+    page = [b"shop:visits:2026-11-18", b"shop:visits:2026-02-30", b"visits:2026-11-18", b"shop:visits:x"]
+    assert names(page) == [1, names.unknown, names.unknown, names.unknown]
+    assert [catalogue.classify(name) for name in page] == [visits, None, None, None]
+
+
 def test_without_keyspaces_everything_is_unknown() -> None:
     """An empty catalogue owns no name, not even the empty one."""
-    names = PageClassifier([])
+    names: PageClassifier[Keyspace[Any]] = PageClassifier([])
     assert names([b"", b"a", b"\xff"]) == [names.unknown] * 3
     assert names([]) == []

@@ -28,9 +28,9 @@ EXPECTED = {
 }
 
 
-def setting(address: tuple[str, int] | str, name: str) -> str:
+def setting(address: tuple[str, int] | str, name: str, password: str | None = None) -> str:
     """The value of one setting of a running server."""
-    reply = send_command(address, "CONFIG", "GET", name)
+    reply = send_command(address, "CONFIG", "GET", name, password=password)
     assert isinstance(reply, list)
     return str(reply[1])
 
@@ -87,7 +87,7 @@ def test_the_embedded_server_accepts_the_settings(role: Role) -> None:
     """Tests and demos can use the production settings."""
     with embedded.valkey(config=config_of(role, "64mb")) as server:
         for name, value in EXPECTED[role].items():
-            assert setting(server.address, name) == value
+            assert setting(server.address, name, server.password) == value
 
 
 def test_a_full_cache_evicts_and_a_full_queue_refuses() -> None:

@@ -187,12 +187,12 @@ async def test_a_failing_exporter_affects_no_reply(
     loop.set_exception_handler(lambda _, report: reports.append(str(report["exception"])))
     async with connect(server.url, catalogue) as store, asyncio.timeout(60):
         trace(store, provider)
-        connects = store.client("queue").connects
+        connections = store.client("queue").connection_count
         adding = [asyncio.ensure_future(store[VIEWS].add(page=page, views=1)) for page in "ab"]
         calls = [asyncio.ensure_future(store.call("SET", key, "x", "EX", 60)) for _ in range(3)]
         outcomes = await asyncio.gather(*adding, return_exceptions=True)
         assert await asyncio.gather(*calls) == [b"OK"] * 3
-        assert store.client("queue").connects == connects
+        assert store.client("queue").connection_count == connections
     if when == "start":
         assert [str(outcome) for outcome in outcomes] == ["at the start"] * 2
         assert not reports

@@ -23,8 +23,9 @@ class Taken:
         """It has it."""
         return Applied()
 
-    async def write(self, columns: Any, rows: Any) -> None:
+    async def write(self, columns: Any, rows: Any, ids: Any = ()) -> bool:
         """It has them."""
+        return True
 
 
 @pytest.fixture(params=["server", "cluster"])
@@ -52,7 +53,7 @@ async def test_waiting_counters_and_the_last_flush(store: Store) -> None:
     waits = await backlog(store, CLICKS)
     assert waits.waiting == 40
     assert waits.oldest_age > 0
-    await Flusher(store[CLICKS], Taken()).flush()
+    await Flusher(store[CLICKS], Taken(), write_delay=timedelta(0)).flush()
     seen = await backlog(store, CLICKS)
     assert (seen.waiting, seen.flushing) == (0, ())
     assert seen.last_flush is not None
@@ -62,7 +63,7 @@ async def test_waiting_counters_and_the_last_flush(store: Store) -> None:
 
 async def test_a_batch_being_flushed_is_shown(store: Store) -> None:
     """A sealed batch shows its shard, size, flusher and since when."""
-    await store[VOTES].append(Vote("u1", "m1", "home"), Vote("u2", "m1", "away"), partition_key="m1")
+    await store[VOTES].append(Vote("u1", "m1", "home"), Vote("u2", "m1", "unavailable"), partition_key="m1")
     sealed = [
         await store[VOTES]._queue.seal(shard, "host:1", 60_000, "e", 0) for shard in range(VOTES.shards.count)
     ]
@@ -83,6 +84,6 @@ async def test_the_limit_is_shown(store: Store) -> None:
 
 async def test_an_unavailable_server_raises() -> None:
     """With Redis down the call raises instead of showing an empty backlog."""
-    async with connect("redis://127.0.0.1:1", CATALOGUE, required=False) as away:
+    async with connect("redis://127.0.0.1:1", CATALOGUE, required=False) as unavailable:
         with pytest.raises(ConnectionFailed):
-            await backlog(away, CLICKS)
+            await backlog(unavailable, CLICKS)

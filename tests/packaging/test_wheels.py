@@ -18,6 +18,8 @@ from tools.reference.api_page import public_modules
 pytestmark = [pytest.mark.wheels, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
+_EXTRAS = "tracing,django,flask,limits,cachelib,flask-caching,dogpile,redis-py,channels,socketio,langchain"
+"""Those of public modules that the services do not need."""
 _IMPORT_EVERYTHING = """
 import importlib, json, sys
 import ephemera
@@ -49,7 +51,7 @@ def installed(wheels: list[Path], tmp_path_factory: pytest.TempPathFactory) -> P
     venv.create(folder, with_pip=True)
     constraints = ["--constraint", str(ROOT / "constraints.txt")]
     pip = [str(folder / "bin/python"), "-m", "pip", "install", "--quiet", *constraints]
-    _run([*pip, *map(str, wheels), "ephemera-data[tracing]"], folder)
+    _run([*pip, *map(str, wheels), f"ephemera-data[{_EXTRAS}]"], folder)
     return folder / "bin"
 
 

@@ -9,7 +9,7 @@ import pytest
 from ephemera import embedded
 from ephemera.embedded import Postgres, Valkey
 from tests.server_choice import ClusterAsServer
-from tests.services.identity_users import QUICK, UNLIMITED
+from tests.services.identity_users import QUICK, RESOURCE_SERVER, UNLIMITED, Mailbox
 from tests.services.services import SCRAPER, Served, serving
 from tests.services.slides_processes import (  # noqa: F401 - fixtures of the slides tests
     anna,
@@ -44,17 +44,37 @@ def places(valkey: Valkey, postgres: Postgres, request: pytest.FixtureRequest) -
 
 
 @pytest.fixture(scope="module")
-def identity(places: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def mailbox(tmp_path_factory: pytest.TempPathFactory) -> Mailbox:
+    """The mails of the identity service."""
+    return Mailbox(tmp_path_factory.mktemp("mails"))
+
+
+@pytest.fixture(scope="module")
+def identity_environment(places: dict[str, str], mailbox: Mailbox) -> dict[str, str]:
+    """What the processes of the identity service share."""
+    return {
+        **places,
+        **QUICK,
+        **UNLIMITED,
+        **SCRAPER,
+        **mailbox.variables,
+        "EPHEMERA_IDENTITY_INTROSPECTION_TOKENS": RESOURCE_SERVER,
+    }
+
+
+@pytest.fixture(scope="module")
+def identity(
+    identity_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
     """An identity service without limits that tests would meet."""
-    environment = {**places, **QUICK, **UNLIMITED, **SCRAPER}
-    with serving("identity", tmp_path_factory.mktemp("logs"), **environment) as running:
+    with serving("identity", tmp_path_factory.mktemp("logs"), **identity_environment) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def second(
-    identity: Served, places: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+    identity: Served, identity_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Served]:
     """Another process of the same service."""
-    with serving("identity", tmp_path_factory.mktemp("logs"), **places, **QUICK, **UNLIMITED) as running:
+    with serving("identity", tmp_path_factory.mktemp("logs"), **identity_environment) as running:
         yield running

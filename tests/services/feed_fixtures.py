@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -104,6 +105,12 @@ class Interrupted:
         return found
 
 
+@cache
+def _shared_pool(smallest_cluster: int) -> ClusterPool:
+    """The processes that cluster for all tests of this process: each would import scikit-learn again."""
+    return ClusterPool(1, smallest_cluster)
+
+
 @asynccontextmanager
 async def feed_fixtures(places: Mapping[str, str], **changes: Any) -> AsyncIterator[World]:
     """A world on the servers of a test file, with these settings."""
@@ -119,8 +126,7 @@ async def feed_fixtures(places: Mapping[str, str], **changes: Any) -> AsyncItera
     async with (
         open_resources(settings, service) as resources,
         open_aggregator(settings, keys, resources) as aggregator,
-        ClusterPool(1, settings.smallest_cluster) as pool,
     ):
-        world = World(aggregator, keys, pool)
+        world = World(aggregator, keys, _shared_pool(settings.smallest_cluster))
         async with world.exits:
             yield world

@@ -20,7 +20,10 @@ from tests.services.services import COMMAND, Served, environment, serving
 
 PATIENCE = 60.0  # seconds for what should be soon; machines that run tests are busy
 
+TOKEN = "the-token-of-feed-for-tests"
+BEARER = f"Bearer {TOKEN}"
 QUICK = {
+    "EPHEMERA_FEED_TOKENS": TOKEN,
     "EPHEMERA_FEED_TICK_SECONDS": "0.2",
     "EPHEMERA_FEED_PRO_NOVELTY": "3",
     "EPHEMERA_FEED_PRO_COOLDOWN": "10ms",
@@ -62,6 +65,7 @@ class Caller:
     def __init__(self, served: Served, places: Mapping[str, str], grpc_address: str) -> None:
         self.served = served
         self.http = served.client
+        self.http.headers["authorization"] = BEARER
         self.database = places["EPHEMERA_DATABASE_URL"]
         self.grpc_address = grpc_address
 
@@ -115,8 +119,9 @@ class Caller:
 class Remote:
     """A client over gRPC that knows nothing but the compiled `aggregator.proto`."""
 
-    def __init__(self, channel: Any) -> None:
+    def __init__(self, channel: Any, authorization: str | None = BEARER) -> None:
         self._channel = channel
+        self._metadata = () if authorization is None else (("authorization", authorization),)
 
     def call(self, method: str, **fields: Any) -> Any:
         """The answer of a method."""
@@ -126,7 +131,7 @@ class Remote:
             request_serializer=request.SerializeToString,
             response_deserializer=answer.FromString,
         )
-        return calling(request(**fields), timeout=30)
+        return calling(request(**fields), timeout=30, metadata=self._metadata)
 
     def refused(self, method: str, **fields: Any) -> tuple[str, str]:
         """The status and the words with which a method refuses."""
@@ -161,7 +166,7 @@ class Worker:
     def runs(self, user: str) -> list[str]:
         """How its runs on a user ended."""
         return [
-            line["ending"]
+            line["outcome"]
             for line in self.lines()
             if line["message"] == "run" and line.get("user_id") == user
         ]

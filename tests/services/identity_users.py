@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import time
+from email import message_from_bytes
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -19,8 +23,61 @@ QUICK = {
 }
 UNLIMITED = {
     f"EPHEMERA_IDENTITY_{name}_PER_HOUR": PLENTY
-    for name in ("LOGINS", "PROFILE_READS", "PROFILE_UPDATES", "UPLOADS")
+    for name in (
+        "LOGINS",
+        "REGISTRATIONS",
+        "ALL_REGISTRATIONS",
+        "PROFILE_READS",
+        "PROFILE_UPDATES",
+        "UPLOADS",
+        "DOCUMENT_READS",
+        "MAIL_REQUESTS",
+        "MAILS",
+        "CONFIRMATIONS",
+        "EXPORTS",
+    )
 }
+ANY_PASSWORDS = {"EPHEMERA_IDENTITY_WRONG_PASSWORDS_PER_HOUR": PLENTY}
+"""For generated requests, many of which have wrong passwords."""
+
+
+RESOURCE_SERVER = "the-token-of-a-resource-server"
+_MAILS_WITHIN = 60.0  # seconds; machines that run tests are busy
+
+
+class Mailbox:
+    """The mails that a service wrote to a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What tells a service to write its mails here."""
+        return {"EPHEMERA_IDENTITY_MAIL_FOLDER": str(self.folder)}
+
+    def to(self, email: str) -> dict[str, str]:
+        """The text of each mail to an address, by subject."""
+        found = [message_from_bytes(path.read_bytes()) for path in self.folder.glob("*.eml")]
+        return {each["Subject"]: str(each.get_payload()) for each in found if each["To"] == email}
+
+    def receive(self, email: str, subject: str) -> str:
+        """Wait for a mail, and take it out of the box; its text."""
+        deadline = time.monotonic() + _MAILS_WITHIN
+        while time.monotonic() < deadline:
+            for path in self.folder.glob("*.eml"):
+                mail = message_from_bytes(path.read_bytes())
+                if (mail["To"], mail["Subject"]) == (email, subject):
+                    path.unlink()
+                    return str(mail.get_payload())
+            time.sleep(0.02)
+        raise AssertionError(f"no mail {subject!r}; there are {sorted(self.to(email))}")
+
+    def code(self, email: str, subject: str) -> str:
+        """Wait for a mail with a code; the code."""
+        found = re.search(r"^(?:http\S+#\w+=)?([\w-]{43})$", self.receive(email, subject), re.MULTILINE)
+        assert found is not None
+        return found[1]
 
 
 class Person:
@@ -60,8 +117,8 @@ def register(served: Served, **changes: str) -> str:
     email = f"{uuid4().hex}@example.com"
     form = {"email": email, "password": PASSWORD, "first_name": "太郎", "last_name": "山田", **changes}
     answer = served.client.post("/auth/register", json=form)
-    assert answer.status_code == 201, answer.text
-    return email
+    assert answer.status_code == 202, answer.text
+    return form["email"]
 
 
 def sign_in(served: Served, email: str, password: str = PASSWORD) -> Person:

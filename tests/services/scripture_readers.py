@@ -89,7 +89,7 @@ def keys_in(folder: Path) -> dict[str, str]:
     """The variable that names a file with our public keys."""
     place = folder / "jwks.json"
     place.write_bytes(msgspec.json.encode(RING.jwks()))
-    return {"EPHEMERA_SCRIPTURE_JWKS": str(place)}
+    return {"EPHEMERA_SCRIPTURE_JWKS": str(place), "EPHEMERA_SCRIPTURE_REVOCATIONS": "none"}
 
 
 def rows(places: dict[str, str], query: str, *values: Any) -> list[tuple[Any, ...]]:

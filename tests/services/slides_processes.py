@@ -107,10 +107,16 @@ def anna(slides: Served) -> Person:
 
 @contextmanager
 def working(
-    folder: Path, places: dict[str, str], processes: int = 1, *, service: str = "slides"
+    folder: Path,
+    places: dict[str, str],
+    processes: int = 1,
+    *,
+    service: str = "slides",
+    queues: tuple[str, ...] = ("generation", "export", "ingestion"),
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A worker for all queues of slides, or of another service; its log is in the folder."""
-    many = ("--processes", str(processes)) if service == "slides" else ()
+    named = [option for queue in queues for option in ("--queue", queue)]
+    many = ("--processes", str(processes), *named) if service == "slides" else ()
     with (folder / f"{service}-worker.log").open("ab") as log:
         process = subprocess.Popen(
             [COMMAND, "worker", service, *many],
@@ -140,7 +146,7 @@ class Model:
         self.open.set()
         self.hold_at = 0
         self.refusals: list[int] = []
-        """Statuses of the next answers, before it answers again."""
+        """Statuses of the next answers, before it answers again; 429 asks to come back after a second."""
         model = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -153,7 +159,10 @@ class Model:
                 content = json.dumps(_answer(wish))
                 reply = {"choices": [{"message": {"content": content}}], "usage": {"total_tokens": 100}}
                 data = json.dumps(reply).encode()
-                self.send_response(model.refusals.pop(0) if model.refusals else 200)
+                status = model.refusals.pop(0) if model.refusals else 200
+                self.send_response(status)
+                if status == 429:
+                    self.send_header("retry-after", "1")
                 self.send_header("content-type", "application/json")
                 self.send_header("content-length", str(len(data)))
                 self.end_headers()

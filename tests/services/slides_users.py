@@ -20,7 +20,15 @@ QUICK = {
     "EPHEMERA_SLIDES_PASSWORD_MEMORY": "8",
     "EPHEMERA_SLIDES_SECURE_COOKIES": "false",
     "EPHEMERA_SLIDES_LOGINS_PER_MINUTE": "1000000",
+    "EPHEMERA_SLIDES_READING_SECONDS": "60",
+    "EPHEMERA_SLIDES_OPERATOR_TOKEN": "the-token-of-an-operator",
+    "EPHEMERA_SLIDES_WRONG_PASSWORDS_PER_HOUR": "1000000",
+    "EPHEMERA_SLIDES_SHARED_READS_PER_MINUTE": "1000000",
+    "EPHEMERA_SLIDES_KEYS_PER_USER": "1000000",
+    "EPHEMERA_SLIDES_STREAMS_PER_USER": "1000000",
+    "EPHEMERA_SLIDES_WEBHOOKS_ANYWHERE": "true",
 }
+OPERATOR = {"authorization": "Bearer the-token-of-an-operator"}
 _NONE_KEPT = httpx.Limits(max_keepalive_connections=0)
 _PATIENCE = 60.0  # seconds; machines that run tests are busy
 
@@ -41,7 +49,7 @@ class Person:
         self.email = email
         # No connection is kept: each test has many people, and none of them says goodbye.
         self.client = httpx.Client(base_url=served.url, timeout=30, limits=_NONE_KEPT)
-        answer = self.client.post("/auth/login", json={"email": email, "password": DEMO_PASSWORD})
+        answer = self.client.post("/auth/login", json=credentials(email))
         assert answer.status_code == 200, answer.text
         self.account = answer.json()
 
@@ -108,11 +116,22 @@ class Person:
         return answer.content
 
 
+def credentials(email: str, password: str = DEMO_PASSWORD) -> dict[str, str]:
+    """The form of a sign-in; the demo's organizations are called as their domains."""
+    return {"organization": email.rpartition("@")[2].partition(".")[0], "email": email, "password": password}
+
+
+def set_plan(person: Person, plan: str, at: Served | None = None, **more: Any) -> None:
+    """Change the plan of a person's organization, as the operator."""
+    url = f"{(at or person.served).url}/operator/organizations/{person.account['organization_id']}/plan"
+    answer = httpx.put(url, headers=OPERATOR, json={"plan": plan, **more}, timeout=30)
+    assert answer.status_code == 200, answer.text
+
+
 def administrator(served: Served) -> Person:
     """The administrator, whose organization has no limit that tests would meet."""
     root = Person(served, ADMIN)
-    path = f"/admin/organizations/{root.account['organization_id']}/plan"
-    root.want(200, "PUT", path, json={"plan": "enterprise", "requests_per_minute": 1_000_000})
+    set_plan(root, "enterprise", requests_per_minute=1_000_000)
     return root
 
 

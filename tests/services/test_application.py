@@ -91,7 +91,7 @@ async def asking(app: FastAPI, under: str = "") -> AsyncIterator[httpx.AsyncClie
         whole.mount(under, app)
     async with app.router.lifespan_context(app):
         transport = httpx.ASGITransport(app=whole, raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url=f"http://test{under}") as client:
+        async with httpx.AsyncClient(transport=transport, base_url=f"http://localhost{under}") as client:
             yield client
 
 
@@ -118,7 +118,7 @@ async def test_every_error_is_a_problem(app: FastAPI, under: str) -> None:
         assert missing.json()["detail"] == "There is nothing."
 
 
-async def test_invalid_input_is_told_without_repeating_it(app: FastAPI) -> None:
+async def test_invalid_input_is_reported_without_repeating_it(app: FastAPI) -> None:
     """The problem says where the error is, and does not repeat the input, which may be a password."""
     async with asking(app) as client:
         answer = await client.post("/orders", json={"item": ["canary"], "password": ["canary"]})
@@ -174,12 +174,12 @@ def test_a_log_outlives_a_stderr_that_was_replaced_for_a_while(
         with monkeypatch.context() as replaced, io.StringIO() as short_lived:
             replaced.setattr(sys, "stderr", short_lived)
             configure_logging("warning")
-        logging.getLogger("ephemera.test").warning("still heard")
+        logging.getLogger("ephemera.test").warning("still logged")
     finally:
         root.handlers[:] = before
         root.setLevel(level)
     said = capsys.readouterr().err
-    assert '"message":"still heard"' in said
+    assert '"message":"still logged"' in said
     assert "Logging error" not in said
 
 
@@ -240,6 +240,7 @@ async def test_readiness_follows_the_servers(app: FastAPI, valkey: Valkey) -> No
                 "status": "degraded",
                 "redis": "down",
                 "sql": "up",
+                "unavailable": [f"cache and queue: {valkey.url.rpartition('@')[2]}"],
             }
             assert (await client.get("/healthz")).json() == {"status": "ok"}
         finally:
@@ -253,9 +254,9 @@ async def test_without_sql_a_service_is_not_ready(app: FastAPI, postgres: Postgr
             await sql.execute(text("SELECT 1"))
         postgres.pause()
         try:
-            away = await client.get("/readyz")
-            assert away.status_code == 503
-            assert int(away.headers["retry-after"]) >= 1
+            answer = await client.get("/readyz")
+            assert answer.status_code == 503
+            assert int(answer.headers["retry-after"]) >= 1
         finally:
             postgres.resume()
         assert (await client.get("/readyz")).status_code == 200

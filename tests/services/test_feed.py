@@ -39,7 +39,7 @@ def test_the_whole_story(caller: Caller, worker: Worker) -> None:
 
     feed = caller.feed("ann")
     assert feed["cluster_version"] == version
-    assert feed["worded_by"] == "extractive"
+    assert feed["summarized_by"] == "extractive"
     assert sorted(item["channel_ids"] for item in feed["items"]) == [["money"], ["news"]]
     assert {item["size"] for item in feed["items"]} == {6}
     (space,) = [item for item in feed["items"] if item["channel_ids"] == ["news"]]

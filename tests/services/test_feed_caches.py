@@ -58,14 +58,14 @@ def _feed(user: str, version: int, title: str = "Ülkü and 東京") -> Feed:
         user_id=user,
         cluster_version=version,
         built_at=at,
-        worded_by="extractive",
+        summarized_by="extractive",
         items=[item],
         unclustered=2,
     )
 
 
 async def test_it_gives_what_was_put(cache: FeedCache, user: str) -> None:
-    """A feed comes back as it was, by its user and its version alone."""
+    """A feed is read back unchanged by its user and version alone."""
     assert await cache.get(user, 3) is None
     await cache.put(_feed(user, 3), DAY)
     assert await cache.get(user, 3) == _feed(user, 3)
@@ -94,7 +94,7 @@ async def test_it_forgets_older_versions(cache: FeedCache, user: str) -> None:
 
 
 async def test_a_feed_has_an_end(cache: FeedCache, user: str) -> None:
-    """It is not given after its time, also before anybody removes it."""
+    """An expired feed is not served, even before it is deleted."""
     await cache.put(_feed(user, 1), timedelta(microseconds=1))
     assert await cache.get(user, 1) is None
     await cache.sweep()
@@ -129,7 +129,7 @@ async def test_what_another_release_wrote_is_a_miss(postgres: Postgres, user: st
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-async def test_mongodb_away(user: str) -> None:
+async def test_mongodb_unavailable(user: str) -> None:
     """Without its server every call says so within seconds, and never with the URL's password."""
     for said in await _said_by_a_missing_mongodb(user):
         assert said.startswith("MongoDB is unavailable")
@@ -141,7 +141,7 @@ async def _said_by_a_missing_mongodb(user: str) -> list[str]:
     said = []
     async with open_mongo_feeds("mongodb://someone:hushhush@127.0.0.1:1/feed") as cache:
         for call in (cache.get(user, 1), cache.put(_feed(user, 1), DAY), cache.delete_older(user, before=1)):
-            with pytest.raises(CacheUnavailable) as away:
+            with pytest.raises(CacheUnavailable) as caught:
                 await call
-            said.append(str(away.value))
+            said.append(str(caught.value))
     return said

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from google.protobuf.descriptor_pb2 import FileDescriptorSet  # type: ignore[import-untyped]
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 import ephemera_services.feed
 from ephemera_services.feed.grpc_server import methods
 from tests.services.conformance import conform
-from tests.services.feed_users import Caller, feeding, texts
+from tests.services.feed_users import BEARER, Caller, feeding, texts
 from tests.services.services import SCRAPER
 
 FOLDER = Path(ephemera_services.feed.__file__).parent
@@ -28,11 +28,12 @@ def caller(places: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> 
         yield running
 
 
+@pytest.mark.campaign
 def test_it_conforms(caller: Caller) -> None:
     """No 5xx, no undeclared status, no violation of a schema, whatever is sent to it."""
     caller.publish("space", *texts("space", 3))
     caller.subscribe("ann", "space")  # the document's examples ask for her
-    conform(caller.served.url, examples=12)
+    conform(caller.served.url, "--header", f"Authorization: {BEARER}", examples=12)
 
 
 def test_every_error_is_a_problem_document(caller: Caller) -> None:

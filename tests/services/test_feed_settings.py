@@ -79,7 +79,7 @@ async def _count(aggregator: Aggregator) -> int:
 
 
 async def test_an_embedder_that_fails_is_made_up_for(places: dict[str, str]) -> None:
-    """Insights are published without vectors while the embedder is away, and the worker makes them."""
+    """Insights are published without vectors while the embedder is down, and the worker computes them."""
     absent = {"embedder": "openai", "embedder_url": "http://127.0.0.1:1/v1"}
     async with feed_fixtures(places, **absent) as world:
         await world.publish("unseen", 5)

@@ -68,7 +68,7 @@ async def test_the_model_words_a_version_once(places: dict[str, str]) -> None:
         await _clustered(world, "ann")
         feeds = await asyncio.gather(*(world.aggregator.feed("ann") for _ in range(20)))
         assert len(endpoint.asked) == 1
-        assert {feed.worded_by for feed in feeds if feed} == {"tiny"}
+        assert {feed.summarized_by for feed in feeds if feed} == {"tiny"}
         assert {feed.items[0].title for feed in feeds if feed} == {"About 5"}
         assert endpoint.asked[0]["model"] == "tiny"
         assert "authorization" not in endpoint.headers[0].lower()
@@ -93,7 +93,7 @@ async def test_a_model_that_fails_is_stood_in_for(
         await _clustered(world, user)
         feed = await world.aggregator.feed(user)
         assert feed is not None
-        assert feed.worded_by == "extractive"
+        assert feed.summarized_by == "extractive"
         assert feed.items[0].title.startswith("The central bank")
         kept = world.declared.tables.feeds
         rows = await world.sql(kept.select().where(kept.c.user_id == user))
@@ -103,13 +103,13 @@ async def test_a_model_that_fails_is_stood_in_for(
         )
 
 
-async def test_a_model_that_is_away(places: dict[str, str]) -> None:
+async def test_an_unavailable_model(places: dict[str, str]) -> None:
     """An endpoint that does not answer fails the model, not the read."""
     async with feed_fixtures(places, model_url="http://127.0.0.1:1/v1") as world:
         await _clustered(world, "carl")
         feed = await world.aggregator.feed("carl")
         assert feed is not None
-        assert feed.worded_by == "extractive"
+        assert feed.summarized_by == "extractive"
 
 
 async def test_extracts_are_the_texts_own_words() -> None:

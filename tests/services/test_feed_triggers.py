@@ -79,8 +79,8 @@ async def test_time_without_novelty_changes_nothing(world: World) -> None:
 async def test_activity(
     world: World, plan: str, novelty: int, every: str, active_within: str, cooldown: str
 ) -> None:
-    """Who is away for longer than the plan's time is not clustered, whatever is new, until they are back."""
-    user, channel = f"away-{plan}", f"unseen-{plan}"
+    """A user inactive for longer than the plan allows is not clustered until they return."""
+    user, channel = f"inactive-{plan}", f"unseen-{plan}"
     await world.settled(user, channel, plan)
     await world.age(user, last_active_at=f"{active_within} 1 min")
     await world.publish(channel, novelty)

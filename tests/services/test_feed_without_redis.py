@@ -62,12 +62,12 @@ async def test_redis_killed_in_mid_tick(world: World, valkey: Valkey) -> None:
         await enqueue(tasks)
 
     tick = await world.planner.tick(killed_first)
-    assert tick.mode == "sql", "it went on from SQL at once"
+    assert tick.mode == "sql", "it continued from SQL at once"
     assert tick.enqueued <= 10, "bounded"
     served = await _serve_from_sql(world, users)
     assert served == set(users)
 
-    await world.publish("news", 3, "banks")  # while it is away
+    await world.publish("news", 3, "banks")  # during the outage
     await asyncio.to_thread(valkey.restart)
     await _until_up(world)
     for user in users:
@@ -79,7 +79,7 @@ async def test_redis_killed_in_mid_tick(world: World, valkey: Valkey) -> None:
 
 
 async def test_both_flows_without_redis(world: World, valkey: Valkey) -> None:
-    """While Redis is away novelty and time are found in SQL, and the planner says where it reads."""
+    """While Redis is unavailable, novelty and time are read from SQL, and the planner says where it reads."""
     await _crowd(world, 3)
     await world.aggregator.subscribe("timely", "elsewhere", "pro")
     await world.age("timely", last_clustered_at="13 h")
@@ -112,7 +112,7 @@ async def test_what_the_stream_lost_is_found_in_sql(world: World, valkey: Valkey
     assert await world.aggregator.queue.waiting(LOST, 10) == [users[1]]
 
 
-async def test_nobody_is_handed_over_while_the_workers_are_behind(world: World) -> None:
+async def test_no_user_is_enqueued_while_the_workers_lag(world: World) -> None:
     """While a user has waited for half of the mark the planner pauses, and continues when they are served."""
     users = await _crowd(world, 12)
     assert (await world.tick()).enqueued == 10
@@ -128,10 +128,10 @@ async def test_nobody_is_handed_over_while_the_workers_are_behind(world: World) 
 
 
 @pytest.mark.parametrize("how", ["killed", "hung"])
-def test_a_service_that_loses_redis_goes_on(
+def test_a_service_that_loses_redis_keeps_working(
     how: str, places: dict[str, str], valkey: Valkey, tmp_path: Path
 ) -> None:
-    """Over HTTP, with a worker: feeds are published, clustered and read while Redis is away, and after it."""
+    """Feeds are published, clustered and read over HTTP while Redis is down, and afterwards."""
     with feeding(tmp_path, places) as caller, working(tmp_path, places):
         _read_about(caller, "space", "before")
         valkey.kill() if how == "killed" else valkey.pause()

@@ -99,7 +99,7 @@ async def test_a_run_that_fails_is_a_dead_letter(
     assert caller.status("unlucky")["cluster_version"] == 0
 
 
-def test_a_worker_that_is_told_to_stop(caller: Caller, places: dict[str, str], tmp_path: Path) -> None:
+def test_a_worker_stops_cleanly_on_sigterm(caller: Caller, places: dict[str, str], tmp_path: Path) -> None:
     """It ends by itself, with exit code 0, and logs nothing as an error."""
     with working(tmp_path, places) as worker:
         caller.publish("calm", *texts("sport", 5))

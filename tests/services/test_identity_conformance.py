@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.services.conformance import conform
-from tests.services.identity_users import administrator
+from tests.services.identity_users import ANY_PASSWORDS, administrator
 from tests.services.services import Served
 
 ENDING = (
@@ -15,9 +15,18 @@ ENDING = (
     "/auth/sessions/{sid}",
     "/admin/users/{user_id}/role",
     "/admin/users/{user_id}/sessions",
+    "/admin/users/{user_id}/block",
+    "/admin/users/{user_id}",
+    "/auth/account/delete",
 )
 """What may end the sign-in that it is tried with."""
 WITHOUT_ENDING = [word for path in ENDING for word in ("--exclude-path", path)]
+
+
+@pytest.fixture(scope="module")
+def identity_environment(identity_environment: dict[str, str]) -> dict[str, str]:
+    """With as many wrong passwords as are tried."""
+    return {**identity_environment, **ANY_PASSWORDS}
 
 
 @pytest.fixture(scope="module")
@@ -26,16 +35,19 @@ def document(identity: Served) -> Any:
     return identity.client.get("/openapi.json").json()
 
 
+@pytest.mark.campaign
 def test_it_conforms_for_an_administrator(identity: Served) -> None:
     """No 5xx, no undeclared status, no violation of a schema, as an administrator."""
     conform(identity.url, *_bearer(identity), *WITHOUT_ENDING, examples=10)
 
 
+@pytest.mark.campaign
 def test_it_conforms_for_a_user(identity: Served) -> None:
     """The same for a user who registers and signs in first, as schemathesis does by itself."""
     conform(identity.url, *WITHOUT_ENDING, examples=5)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("path", ENDING)
 def test_ending_a_sign_in_conforms(identity: Served, path: str) -> None:
     """The same for what ends the sign-in that it is tried with."""
@@ -70,7 +82,13 @@ def test_secured_operations_say_so(document: Any) -> None:
         ("post", "/auth/register"),
         ("post", "/auth/login"),
         ("post", "/auth/refresh"),
+        ("post", "/auth/revoke"),
+        ("post", "/auth/password/forgotten"),
+        ("post", "/auth/password/reset"),
+        ("post", "/auth/email/verification"),
+        ("post", "/auth/email/confirm"),
         ("get", "/.well-known/jwks.json"),
+        ("get", "/.well-known/ended-sign-ins"),
         ("get", "/healthz"),
         ("get", "/readyz"),
     }

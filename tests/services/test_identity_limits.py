@@ -69,7 +69,7 @@ def test_five_sign_ins_an_hour_from_one_address(limited: Served, valkey: Valkey)
 
 
 def test_each_user_has_limits_of_their_own(limited: Served, valkey: Valkey) -> None:
-    """Reads, updates and uploads are counted apart, for each user, and every answer says what is left."""
+    """Reads, updates and uploads are counted separately for each user, and every answer says what is left."""
     change = {"first_name": "A", "last_name": "B"}
     files = {"file": ("a.txt", b"text", "text/plain")}
 

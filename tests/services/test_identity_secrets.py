@@ -67,10 +67,10 @@ def test_redis_holds_no_usable_secret(identity: Served, valkey: Valkey) -> None:
         assert token.rpartition(".")[2] not in everything
 
 
-def test_private_keys_are_encrypted_in_sql_when_asked(
+def test_private_keys_are_encrypted_in_sql(
     places: dict[str, str], tmp_path: Path, postgres: Postgres
 ) -> None:
-    """With a password SQL holds no plain key; a start with another one is refused, and says why."""
+    """SQL holds no plain key; a start with another one is refused, and says why."""
     database = postgres.database("encrypted_keys")
     own = {**places, **QUICK, "EPHEMERA_DATABASE_URL": database}
     with serving("identity", tmp_path, **own, EPHEMERA_IDENTITY_KEY_PASSWORD=KEY_PASSWORD) as served:

@@ -17,22 +17,22 @@ from tests.services.services import Served
 @pytest.fixture(params=["down", "hung"])
 def outage(request: pytest.FixtureRequest, valkey: Valkey) -> Iterator[Outage]:
     """A Redis that a test can stop; it is back after the test."""
-    away = Outage(valkey, request.param)
-    yield away
-    away.end()
+    outage = Outage(valkey, request.param)
+    yield outage
+    outage.end()
 
 
 class Outage:
-    """Takes a server away, by SIGKILL or SIGSTOP, and gives it back."""
+    """Makes a server unavailable, by SIGKILL or SIGSTOP, and restores it."""
 
     def __init__(self, server: Valkey, kind: str) -> None:
         self._server = server
         self._hung = kind == "hung"
-        self._away = False
+        self._active = False
 
     def begin(self) -> None:
         """From now on Redis does not answer."""
-        self._away = True
+        self._active = True
         if self._hung:
             self._server.pause()
         else:
@@ -40,16 +40,14 @@ class Outage:
 
     def end(self) -> None:
         """Redis is back: as it was, or empty."""
-        if self._away and self._hung:
+        if self._active and self._hung:
             self._server.resume()
-        elif self._away:
+        elif self._active:
             self._server.restart()
-        self._away = False
+        self._active = False
 
 
-def test_what_needs_no_redis_works_and_the_rest_says_when_to_come_back(
-    identity: Served, outage: Outage
-) -> None:
+def test_what_needs_no_redis_works_and_the_rest_is_503(identity: Served, outage: Outage) -> None:
     """Access tokens, profiles and lists work; refreshing, signing in and administration are 503."""
     root, ann = administrator(identity), newcomer(identity)
     gone = newcomer(identity)
@@ -66,14 +64,15 @@ def test_what_needs_no_redis_works_and_the_rest_says_when_to_come_back(
     files = {"file": ("a.txt", b"text", "text/plain")}
     assert ann.ask("POST", "/api/documents/upload", files=files).status_code == 201
 
-    _is_away(ann.refresh())
+    _is_unavailable(ann.refresh())
     credentials = {"email": ann.email, "password": PASSWORD}
-    _is_away(identity.client.post("/auth/login", json=credentials))
-    _is_away(root.ask("GET", "/admin/redis/stats"))
-    _is_away(root.ask("PUT", f"/admin/users/{ann.id}/role", json={"role": "admin"}))
-    _is_away(root.ask("DELETE", f"/admin/users/{ann.id}/sessions"))
+    _is_unavailable(identity.client.post("/auth/login", json=credentials))
+    _is_unavailable(root.ask("GET", "/admin/redis/stats"))
+    _is_unavailable(root.ask("PUT", f"/admin/users/{ann.id}/role", json={"role": "admin"}))
+    _is_unavailable(root.ask("DELETE", f"/admin/users/{ann.id}/sessions"))
     assert identity.client.get("/healthz").status_code == 200
-    assert identity.client.get("/readyz").json() == {"status": "degraded", "redis": "down", "sql": "up"}
+    readiness = identity.client.get("/readyz").json()
+    assert (readiness["status"], readiness["redis"], readiness["sql"]) == ("degraded", "down", "up")
 
     outage.end()
     _wait_until_ready(identity)
@@ -83,10 +82,10 @@ def test_what_needs_no_redis_works_and_the_rest_says_when_to_come_back(
     assert ann.profile().status_code == 401
 
 
-def test_what_was_revoked_stays_void_on_a_process_that_never_heard_of_it(
+def test_a_revocation_holds_on_a_process_that_never_received_it(
     identity: Served, places: dict[str, str], outage: Outage
 ) -> None:
-    """With Redis away SQL decides: of an ended sign-in, and of one whose user has another role by now."""
+    """Without Redis, SQL decides about a revoked sign-in and about one whose user has a new role."""
     ann, ended, promoted = newcomer(identity), newcomer(identity), newcomer(identity)
     with psycopg.connect(
         places["EPHEMERA_DATABASE_URL"], autocommit=True
@@ -101,18 +100,18 @@ def test_what_was_revoked_stays_void_on_a_process_that_never_heard_of_it(
     _wait_until_ready(identity)
 
 
-def test_a_sign_out_while_redis_is_away_can_be_repeated(identity: Served, outage: Outage) -> None:
+def test_a_sign_out_during_an_outage_can_be_repeated(identity: Served, outage: Outage) -> None:
     """It is 503, since other processes cannot know; here and in SQL it holds at once."""
     ann = newcomer(identity)
     outage.begin()
-    _is_away(ann.ask("POST", "/auth/logout"))
+    _is_unavailable(ann.ask("POST", "/auth/logout"))
     assert ann.profile().status_code == 401
     outage.end()
     _wait_until_ready(identity)
     assert ann.refresh().status_code == 401
 
 
-def _is_away(answer: httpx.Response) -> None:
+def _is_unavailable(answer: httpx.Response) -> None:
     assert answer.status_code == 503, answer.text
     assert int(answer.headers["retry-after"]) >= 1
     assert answer.headers["content-type"] == "application/problem+json"

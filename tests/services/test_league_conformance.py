@@ -26,6 +26,7 @@ def served(places: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> 
         yield running
 
 
+@pytest.mark.campaign
 def test_it_conforms_for_an_administrator(served: Served, tmp_path: Path) -> None:
     """No 5xx, no undeclared status, no violation of a schema, as an administrator."""
     signed = served.client.post("/api/session", json={"name": DEMO_ADMINISTRATOR, "password": DEMO_PASSWORD})
@@ -34,6 +35,7 @@ def test_it_conforms_for_an_administrator(served: Served, tmp_path: Path) -> Non
     conform(served.url, "--header", f"x-prewarm-token: {TOKEN}", *ENDING, examples=8, config=config)
 
 
+@pytest.mark.campaign
 def test_it_conforms_for_a_stranger(served: Served) -> None:
     """The same without a session."""
     conform(served.url, examples=5)

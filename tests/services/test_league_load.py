@@ -18,6 +18,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("scenario", ["realistic", "prewarm"])
 def test_a_scenario_prints_figures_and_advice(scenario: str, tmp_path: Path) -> None:
     """The report has hit ratio, p95, p99, errors and advice; nothing was refused; two runs can be drawn."""
@@ -57,11 +58,11 @@ class _Hasty(BaseHTTPRequestHandler):
 
 def test_a_players_connection_is_opened_again() -> None:
     """A service that hung up between two requests is asked again, as a browser does; pages are read whole."""
-    from ephemera_services.league.load.connection import Connection
+    from ephemera_services.league.load.connection import LoadConnection
 
     with ThreadingHTTPServer(("127.0.0.1", 0), _Hasty) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        connection = Connection("127.0.0.1", server.server_port, "10.0.0.1")
+        connection = LoadConnection("127.0.0.1", server.server_port, "10.0.0.1")
         try:
             assert connection.get("/", None) == (200, '"a"', b"x" * 100_000)
             assert connection.get("/", '"a"') == (304, '"a"', b"")

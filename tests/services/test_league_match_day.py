@@ -103,7 +103,7 @@ async def _page(url: str, *, forget: bool = False) -> Any:
         return None if entry is None else entry.value
 
 
-def test_prewarming_loads_before_anybody_asks(
+def test_prewarming_loads_before_the_first_request(
     first: Served, valkey: Valkey, places: dict[str, str], tmp_path: Path
 ) -> None:
     """After the endpoint has run, the pages of a match day are there: a first visitor causes no load."""
@@ -188,7 +188,7 @@ def test_a_source_that_fails_leaves_stale_pages_with_a_mark(first: Served, place
     path = f"/api/matches/{LIVE_MATCH}/live"
     before = first.client.get(path)
     assert "cache-status" not in before.headers
-    sql(places, "ALTER TABLE league.events RENAME TO events_away")
+    sql(places, "ALTER TABLE league.events RENAME TO events_renamed")
     try:
         marked = until(lambda: _stale(first, path), 15)
         assert (marked.status_code, marked.json()) == (200, before.json())
@@ -196,7 +196,7 @@ def test_a_source_that_fails_leaves_stale_pages_with_a_mark(first: Served, place
         again = first.client.get(path, headers=tag)
         assert (again.status_code, "ttl=-" in again.headers["cache-status"]) == (304, True)
     finally:
-        sql(places, "ALTER TABLE league.events_away RENAME TO events")
+        sql(places, "ALTER TABLE league.events_renamed RENAME TO events")
     sql(places, f"UPDATE league.matches SET minute = 77 WHERE id = {LIVE_MATCH}")
     assert until(lambda: first.client.get(path).json().get("minute") == 77)
     assert until(lambda: "cache-status" not in first.client.get(path).headers)
@@ -217,5 +217,5 @@ def test_without_redis_pages_come_from_sql(tmp_path: Path, places: dict[str, str
         tag = {"if-none-match": page.headers["etag"]}
         assert served.client.get("/api/league/table", headers=tag).status_code == 304
         assert served.client.get(f"/api/matches/{LIVE_MATCH}/live").status_code == 200
-        away = served.client.post("/api/session", json={"name": "ann", "password": "correct horse battery"})
-        assert (away.status_code, "retry-after" in away.headers) == (503, True)
+        answer = served.client.post("/api/session", json={"name": "ann", "password": "correct horse battery"})
+        assert (answer.status_code, "retry-after" in answer.headers) == (503, True)

@@ -10,7 +10,7 @@ import pytest
 
 from ephemera import connect, embedded
 from ephemera.embedded import Valkey
-from ephemera.patterns.http_cache._pages import build_page
+from ephemera.patterns.http_cache._resource import build_page
 from ephemera_services.league import catalogue, keys
 from ephemera_services.league.keys import RESOURCES, SESSIONS, Session, Vote
 from ephemera_services.league.monitor import Pages, RedisFigures, advise
@@ -108,7 +108,7 @@ def test_its_own_valkey_keeps_to_the_budget(tmp_path: Path, places: dict[str, st
     assert redis["evicted_keys"] == 0
 
 
-def test_a_larger_server_than_the_budget_is_told_of(tmp_path: Path, places: dict[str, str]) -> None:
+def test_a_larger_server_than_the_budget_is_logged(tmp_path: Path, places: dict[str, str]) -> None:
     """A server that is not ours is left alone, and the log says that it has no such limit."""
     with league(tmp_path, places, EPHEMERA_LEAGUE_REDIS_MEGABYTES="25") as served:
         assert until(lambda: any("more than the budget" in line["message"] for line in served.lines()))

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from tests.browsers import running_browser
 from tests.services.league_users import LIVE_MATCH, league, referee
 from tests.services.services import Served
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (chromium, google-chrome)"),
-]
-_FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking")
-_QUIET = ("--no-first-run", "--disable-sync")
 _HIDE = """hidden => {
     Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden });
     document.dispatchEvent(new Event("visibilitychange"));
@@ -34,11 +28,9 @@ def served(places: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """A Chromium of this machine."""
-    with playwright.sync_playwright() as started:
-        running = started.chromium.launch(executable_path=CHROMIUM, args=[*_FLAGS, *_QUIET])
+    """A browser of this machine."""
+    with running_browser() as running:
         yield running
-        running.close()
 
 
 class Visit:
@@ -197,9 +189,11 @@ def test_a_user_signs_in_and_predicts(visit: Visit) -> None:
     visit.tab("Predictions")
     visit.tab("Mine")
     visit.shows("Sign in to see")
-    visit.page.get_by_placeholder("name").fill("bob")
-    visit.page.get_by_placeholder("password").fill("correct horse battery")
     visit.page.get_by_role("button", name="Sign in").click()
+    account = visit.page.locator("#account")
+    account.get_by_label("Name").fill("bob")
+    account.get_by_label("Password").fill("correct horse battery")
+    account.get_by_role("button", name="Sign in").click()
     playwright.expect(visit.page.locator("#me")).to_contain_text("bob")
     visit.tab("Open")
     form = visit.page.locator("#content form").first
@@ -212,3 +206,56 @@ def test_a_user_signs_in_and_predicts(visit: Visit) -> None:
     visit.shows("7 : 6")
     visit.page.get_by_role("button", name="Sign out").click()
     visit.shows("Sign in to see")
+
+
+def test_every_screen_has_an_address(visit: Visit, served: Served) -> None:
+    """A link opens a match or a club, and the back button returns to where the visitor was."""
+    visit.page.goto(f"{served.url}/#/match/{LIVE_MATCH}")
+    visit.shows("Who wins?")
+    visit.page.get_by_role("link", name="Reactor").click()
+    visit.shows("Played")
+    assert "/club/" in visit.page.url
+    visit.page.go_back()
+    visit.shows("Who wins?")
+    visit.page.goto(f"{served.url}/#/nonsense/<b>")
+    visit.shows("Vortex")
+
+
+def test_a_visitor_registers_and_votes(visit: Visit, served: Served) -> None:
+    """Who is not signed in gets the dialog; after the registration their vote is marked as theirs."""
+    visit.page.goto(f"{served.url}/#/match/{LIVE_MATCH}")
+    visit.shows("Who wins?")
+    visit.page.get_by_role("button", name=re.compile("^A draw")).click()
+    account = visit.page.locator("#account")
+    account.get_by_role("button", name="I have no account yet").click()
+    account.get_by_label("Name").fill("erin")
+    account.get_by_label("Password").fill("a fine long passphrase")
+    account.get_by_role("button", name="Create it").click()
+    playwright.expect(visit.page.locator("#me")).to_contain_text("erin")
+    visit.page.get_by_role("button", name=re.compile("^A draw")).click()
+    playwright.expect(visit.page.locator(".votes .own")).to_contain_text("A draw")
+
+
+def test_the_first_view_is_small(browser: Any, served: Served) -> None:
+    """Everything that a first visit loads is below 60 KB, and comes from the service alone."""
+    with browser.new_context() as context:
+        page = context.new_page()
+        sizes: dict[str, int] = {}
+        page.on("response", lambda response: sizes.update({response.url: len(response.body())}))
+        page.goto(served.url + "/")
+        page.wait_for_load_state("networkidle")
+    assert len(sizes) >= 4
+    assert all(url.startswith(served.url) for url in sizes)
+    assert sum(sizes.values()) < 60_000, sizes
+
+
+@pytest.mark.parametrize(
+    "address", ["", "#/live/matches", f"#/match/{LIVE_MATCH}", "#/league/schedule", "#/predictions/open"]
+)
+def test_screens_fit_a_phone(browser: Any, served: Served, address: str) -> None:
+    """Nothing is wider than a small phone."""
+    with browser.new_context(viewport={"width": 360, "height": 740}) as context:
+        page = context.new_page()
+        page.goto(f"{served.url}/{address}")
+        page.locator("#content[data-drawn]").wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360

@@ -178,7 +178,7 @@ async def _asked(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str, tag: str
 ) -> tuple[int, str, int]:
     """The status of a page's answer, its tag, and how long its body is; `tag` is what the client has."""
-    lines = [f"GET {path} HTTP/1.1", "Host: league", *([f"If-None-Match: {tag}"] if tag else []), "", ""]
+    lines = [f"GET {path} HTTP/1.1", "Host: localhost", *([f"If-None-Match: {tag}"] if tag else []), "", ""]
     writer.write("\r\n".join(lines).encode())
     first, *fields = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
     headers = {name.lower(): value for name, _, value in (field.partition(": ") for field in fields)}

@@ -183,7 +183,7 @@ def second(
         yield running
 
 
-def test_users_are_told_and_remembered_once(scripture: Served, places: dict[str, str]) -> None:
+def test_users_are_mailed_and_recorded_once(scripture: Served, places: dict[str, str]) -> None:
     """A user who comes and changes plan has two mails and two rows of history."""
     ann = subscriber(scripture, "free")
     administrator(scripture).ask("PUT", f"/users/{ann.id}/plan", json={"plan": "ai"})

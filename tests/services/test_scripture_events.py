@@ -1,4 +1,4 @@
-"""Events of scripture: consumers that are killed, events that cannot be handled, and a Redis that is away."""
+"""Events of scripture: consumers that are killed, events that cannot be handled, and an outage of Redis."""
 
 from __future__ import annotations
 
@@ -51,7 +51,12 @@ def mails() -> Iterator[MailServer]:
 def worker(places: dict[str, str], folder: Path, mails: MailServer) -> Iterator[subprocess.Popen[bytes]]:
     """A worker that works, as `ephemera worker scripture` runs it."""
     log = folder / f"worker-{uuid4().hex}.log"
-    variables = {**places, **keys_in(folder), "EPHEMERA_SCRIPTURE_MAIL_URL": mails.url}
+    variables = {
+        **places,
+        **keys_in(folder),
+        "EPHEMERA_SCRIPTURE_MAIL_URL": mails.url,
+        "EPHEMERA_SCRIPTURE_MAIL_PLAINTEXT": "true",
+    }
     with log.open("wb") as stderr:
         process = subprocess.Popen(
             [COMMAND, "worker", "scripture"], env=environment(**variables), stderr=stderr
@@ -139,7 +144,7 @@ def test_a_mail_server_that_refuses_is_asked_again(
     assert mails.recipients() == [ann.email]
 
 
-def test_a_user_who_comes_while_redis_is_away_is_welcomed_later(
+def test_a_user_who_signs_up_during_an_outage_is_welcomed_later(
     gateway: Served, valkey: Valkey, places: dict[str, str], mails: MailServer, tmp_path: Path
 ) -> None:
     """The event is in SQL with the user, and published when Redis is back."""

@@ -76,7 +76,7 @@ def test_no_reader_sees_the_old_passage_after_the_ingest_is_acknowledged(
 def test_a_process_that_hangs_meanwhile_does_not_serve_its_copy_afterwards(
     one: Served, other: Served
 ) -> None:
-    """A copy that did not hear of the ingest is not trusted when its process wakes."""
+    """A local copy that missed the ingest's invalidation is not trusted when its process resumes."""
     ingest(one, "passages", verse("before", 6))
     with ThreadPoolExecutor(1) as threads:
         assert _text(other.client, 6) == "before"
@@ -123,17 +123,17 @@ def test_one_ingest_of_a_schema_at_a_time(
     assert held_up.answer.result(20).status_code == 200
 
 
-def test_an_ingest_whose_process_died_before_it_told_anybody_is_told(
+def test_an_ingest_is_published_after_its_process_died(
     one: Served, valkey: Valkey, places: dict[str, str]
 ) -> None:
     """What was committed with its event is published by the relay, and its consumer ends what is cached."""
     ingest(one, "passages", verse("announced", 7))
     assert _text(one.client, 7) == "announced"
-    rows(places, "UPDATE scripture.texts SET text = 'untold' WHERE passage_id = 'jude.1.7'")
+    rows(places, "UPDATE scripture.texts SET text = 'unpublished' WHERE passage_id = 'jude.1.7'")
     event = '{"ingest_id": "x", "schema": "passages", "passages": ["jude.1.7"]}'
     left = "INSERT INTO scripture.outbox_events (stream, event, at) VALUES ('ingest', %s, 'yesterday')"
     rows(places, left, event)
-    eventually(lambda: _text(one.client, 7) == "untold")
+    eventually(lambda: _text(one.client, 7) == "unpublished")
     assert rows(places, "SELECT 1 FROM scripture.outbox_events WHERE published_at IS NULL") == []
 
 
@@ -142,9 +142,9 @@ def test_an_ingest_without_redis_writes_nothing(one: Served, valkey: Valkey, pla
     ingest(one, "passages", verse("there", 8))
     valkey.kill()
     try:
-        away = administrator(one).ask("POST", "/ingest/passages", json={"items": [verse("not", 8)]})
-        assert away.status_code == 503
-        assert int(away.headers["retry-after"]) >= 1
+        answer = administrator(one).ask("POST", "/ingest/passages", json={"items": [verse("not", 8)]})
+        assert answer.status_code == 503
+        assert int(answer.headers["retry-after"]) >= 1
         assert _text(one.client, 8) == "there"
         assert one.client.get("/readyz").json()["status"] == "degraded"
     finally:

@@ -28,7 +28,7 @@ def scripture(
 @pytest.mark.parametrize(
     ("path", "per_minute"), [("/search?q=light", 20), ("/passages/john.3.16", 60), ("/lexicon/g26", 40)]
 )
-def test_somebody_without_a_token_has_the_free_limits_by_address(
+def test_anonymous_requests_have_the_free_limits_by_address(
     scripture: Served, path: str, per_minute: int
 ) -> None:
     """A full bucket and what flows in meanwhile, then 429 with Retry-After; another address has its own."""
@@ -80,7 +80,7 @@ def test_an_upgrade_holds_at_once_and_what_was_used_stays_used(scripture: Served
 
 
 def test_a_forged_header_is_no_other_client(places: dict[str, str], valkey: Valkey, tmp_path: Path) -> None:
-    """Without trusted proxies X-Forwarded-For is what anybody writes, and the peer is who is counted."""
+    """Without trusted proxies X-Forwarded-For can be forged, so the peer's address is counted."""
     with reading(places, valkey, tmp_path) as plain:
         addresses = iter(range(10_000))
 

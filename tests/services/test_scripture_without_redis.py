@@ -29,8 +29,8 @@ def scripture(
 
 
 @pytest.fixture(params=["down", "hung"])
-def away(request: pytest.FixtureRequest, scripture: Served, valkey: Valkey) -> Iterator[str]:
-    """A Redis that is away in one way or another for the length of a test, and is waited for afterwards."""
+def outage(request: pytest.FixtureRequest, scripture: Served, valkey: Valkey) -> Iterator[str]:
+    """Redis is down or hung during a test; afterwards we wait until it answers."""
     if request.param == "down":
         valkey.kill()
     else:
@@ -49,8 +49,8 @@ def headers(scripture: Served) -> dict[str, str]:
     return {"authorization": f"Bearer {subscriber(scripture, 'paid').token}"}
 
 
-def test_reading_goes_on_from_sql(headers: dict[str, str], away: str, scripture: Served) -> None:
-    """Content and search are served to anybody, and to users by their plan, which SQL knows."""
+def test_reads_fall_back_to_sql(headers: dict[str, str], outage: str, scripture: Served) -> None:
+    """Content and search are served without a token, and to users by their plan, which is in SQL."""
     for path in CONTENT:
         assert scripture.client.get(path).status_code == 200, path
     paid = "/passages/john.3.16?include=commentary"
@@ -60,7 +60,7 @@ def test_reading_goes_on_from_sql(headers: dict[str, str], away: str, scripture:
 
 
 def test_preferences_are_the_defaults_and_cannot_be_changed(
-    headers: dict[str, str], away: str, scripture: Served
+    headers: dict[str, str], outage: str, scripture: Served
 ) -> None:
     """Reading them works, changing them is 503 with Retry-After."""
     read = scripture.client.get("/me/preferences", headers=headers)
@@ -69,10 +69,10 @@ def test_preferences_are_the_defaults_and_cannot_be_changed(
     assert (changed.status_code, int(changed.headers["retry-after"]) >= 1) == (503, True)
 
 
-def test_answers_are_counted_by_the_process_alone(away: str, scripture: Served) -> None:
+def test_answers_are_counted_by_the_process_alone(outage: str, scripture: Served) -> None:
     """No more than the limit, which this process counts for itself; above it 503, not an open door."""
     statuses = [
-        scripture.client.post("/ai/ask", json={"question": f"What is light? {away} {number}"}).status_code
+        scripture.client.post("/ai/ask", json={"question": f"What is light? {outage} {number}"}).status_code
         for number in range(7)
     ]
     assert statuses[-1] == 503

@@ -98,7 +98,7 @@ def test_an_error_names_its_variable(variable: str, value: str, message: str) ->
     assert "hunter2" not in str(raised.value)
 
 
-def test_everything_that_is_wrong_is_told_at_once() -> None:
+def test_all_invalid_settings_are_reported_together() -> None:
     """A missing setting and two wrong ones are three problems of one error."""
     with pytest.raises(InvalidSettings) as raised:
         read_settings(Settings, {"EPHEMERA_SHOP_LIMIT": "0", "EPHEMERA_SHOP_SHARE": "half"})
@@ -120,9 +120,13 @@ def test_a_service_that_is_configured_wrongly_does_not_start(tmp_path: Path) -> 
 
 def test_a_service_that_cannot_reach_its_database_says_so_and_ends() -> None:
     """Code 1, one line for people, JSON lines for machines, and no password in any of them."""
-    away = environment(EPHEMERA_DATABASE_URL="postgresql://ann:hunter2@127.0.0.1:1/db")
+    unreachable = environment(EPHEMERA_DATABASE_URL="postgresql://ann:hunter2@127.0.0.1:1/db")
     done = subprocess.run(
-        [COMMAND, "serve", "identity", "--port", "1"], env=away, capture_output=True, text=True, check=False
+        [COMMAND, "serve", "identity", "--port", "1"],
+        env=unreachable,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 1
     *log, line = done.stderr.splitlines()
@@ -132,7 +136,7 @@ def test_a_service_that_cannot_reach_its_database_says_so_and_ends() -> None:
     assert "hunter2" not in done.stderr
 
 
-def test_an_unknown_service_is_told_so() -> None:
+def test_an_unknown_service_is_an_error() -> None:
     """An unknown service exits with code 2 and lists the names."""
     done = subprocess.run(
         [COMMAND, "serve", "identiti"], env=environment(), capture_output=True, text=True, check=False

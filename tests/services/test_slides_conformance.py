@@ -14,7 +14,6 @@ ENDING = (
     "/auth/logout",
     "/admin/users/{user_id}/role",
     "/admin/users/{user_id}/blocked",
-    "/admin/organizations/{organization_id}/plan",
 )
 """What may end the session that it is tried with, or change its limits."""
 WITHOUT_ENDING = [word for path in ENDING for word in ("--exclude-path", path)]
@@ -26,6 +25,7 @@ def document(slides: Served) -> Any:
     return slides.client.get("/openapi.json").json()
 
 
+@pytest.mark.campaign
 def test_it_conforms_for_an_administrator(slides: Served) -> None:
     """No 5xx, no undeclared status, no violation of a schema, as an administrator."""
     conform(slides.url, *_cookie(slides), *WITHOUT_ENDING, examples=8)
@@ -34,11 +34,13 @@ def test_it_conforms_for_an_administrator(slides: Served) -> None:
     assert tried <= done, "it was let in"
 
 
+@pytest.mark.campaign
 def test_it_conforms_for_strangers(slides: Served) -> None:
     """The same without authentication."""
     conform(slides.url, *WITHOUT_ENDING, examples=3)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("path", ENDING)
 def test_ending_a_session_conforms(slides: Served, path: str) -> None:
     """The same for what ends the session that it is tried with."""
@@ -66,6 +68,8 @@ def test_secured_operations_say_so(document: Any) -> None:
         for method, operation in operations.items():
             if path == "/metrics":
                 assert operation["security"] == [{"MetricsToken": []}]
+            elif path.startswith("/operator/"):
+                assert operation["security"] == [{"OperatorToken": []}]
             elif "security" in operation:
                 assert operation["security"] == [{"Session": []}, {"ApiKey": []}]
                 assert {"401", "429", "503"} <= set(operation["responses"])

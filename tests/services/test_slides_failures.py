@@ -50,10 +50,10 @@ def test_a_model_that_refuses_ends_the_job(
     assert anna.ask("POST", path, json={"format": "pdf"}).status_code == 409
 
 
-def test_a_presentation_that_is_given_up_is_told_of(
+def test_a_failed_presentation_is_reported(
     anna: Person, slides_model: Model, slides_places: dict[str, str], tmp_path: Path
 ) -> None:
-    """After its last attempt the user hears that it failed, without our insides, and has the quota back."""
+    """After the last attempt the user is notified without internal details, and the quota is refunded."""
     url = anna.served.url.replace("http:", "ws:") + "/notifications"
     with connect(url, additional_headers={"cookie": anna.cookie}) as socket:
         begun = anna.begin("A model that fails each time", 2)
@@ -71,7 +71,7 @@ def test_a_presentation_that_is_given_up_is_told_of(
 def test_a_worker_that_stops_hands_its_presentation_on(
     anna: Person, slides_model: Model, slides_places: dict[str, str], tmp_path: Path
 ) -> None:
-    """After SIGTERM the present slide is finished, the next worker goes on, and it is one attempt."""
+    """After SIGTERM the present slide is finished, the next worker continues, and it is one attempt."""
     topic, log = "Handed on", tmp_path / "slides-worker.log"
     slides_model.hold_at = 2
     slides_model.open.clear()

@@ -14,7 +14,7 @@ from ephemera.operations.documentation import as_markdown
 from ephemera_services.slides import catalogue
 from tests.cli.commands import ephemera
 from tests.services.services import Served
-from tests.services.slides_users import FREE, VIEWER, Person, administrator
+from tests.services.slides_users import FREE, VIEWER, Person, administrator, set_plan
 
 PAGE = Path(__file__).parents[2] / "docs" / "services" / "slides.md"
 WRONG = ("unknown", "no-ttl", "wrong-type", "ttl-above-policy", "undecodable", "big-key", "misplaced")
@@ -23,13 +23,13 @@ WRONG = ("unknown", "no-ttl", "wrong-type", "ttl-above-policy", "undecodable", "
 @pytest.mark.parametrize(
     ("pattern", "kind", "seconds", "role"),
     [
-        ("session:{session_id}", "hash", 86_400, "cache"),
-        ("user_sessions:{user_id}", "sorted_set", 86_400, "cache"),
+        ("session:{session_id}", "hash", 86_400, "queue"),
+        ("user_sessions:{user_id}", "sorted_set", 86_400, "queue"),
         ("gen_checkpoint:{job_id}", "mapping", 3600, "queue"),
         ("gen_progress:{job_id}", "stream", 7200, "queue"),
         ("semantic_cache:{hash}", "value", 86_400, "cache"),
-        ("ratelimit:{api_key_id}:{minute}", "counter", 120, "cache"),
-        ("ratelimit:user:{user_id}:{minute}", "counter", 120, "cache"),
+        ("ratelimit:{api_key_id}:{minute}", "counter", 120, "queue"),
+        ("ratelimit:user:{user_id}:{minute}", "counter", 120, "queue"),
         ("plan_limits:{organization_id}", "hash", 300, "cache"),
         ("usage:{organization_id}:{period}:{shard}", "mapping", 90 * 86_400, "queue"),
         ("celery_queue:{queue}", "list", None, "queue"),
@@ -78,6 +78,7 @@ def test_an_audit_of_servers_it_has_worked_on_finds_nothing_wrong(
         "ratelimit:{api_key_id}:{minute}",
         "ratelimit:user:{user_id}:{minute}",
         "ratelimit:login:{address}:{minute}",
+        "ratelimit:shared:{address}:{minute}",
         "semantic_cache:{hash}",
         "gen_progress:{job_id}",
         "gen_checkpoint:{job_id}",
@@ -97,7 +98,5 @@ def _work(slides: Served) -> None:
     assert anna.exported(begun["presentation_id"], "pdf")
     share = anna.want(201, "POST", f"/presentations/{begun['presentation_id']}/shares")
     assert slides.client.get(share["url"]).status_code == 200
-    root.want(
-        200, "PUT", f"/admin/organizations/{root.account['organization_id']}/plan", json={"plan": "team"}
-    )
+    set_plan(root, "team")
     assert anna.ask("GET", "/usage").status_code == 200

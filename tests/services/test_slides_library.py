@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from io import BytesIO
 from uuid import UUID, uuid4
 
 import pytest
@@ -14,11 +15,11 @@ from ephemera.patterns.embedders import Lexical
 from ephemera.patterns.semantic_cache import Point, Qdrant
 from ephemera_services.runtime import open_engine
 from ephemera_services.slides import DEMO_DOCUMENT
-from ephemera_services.slides.document_text import chunks
+from ephemera_services.slides.document_text import Chunk, extract
 from ephemera_services.slides.library import Library
 from ephemera_services.slides.tables import documents, metadata, organizations, users
 
-PIECES = chunks(DEMO_DOCUMENT)
+PIECES = [chunk["text"] for chunk in extract(BytesIO(DEMO_DOCUMENT.encode()))]
 
 
 @pytest.fixture
@@ -35,10 +36,11 @@ async def _document(engine: AsyncEngine, library: Library, name: str, pieces: li
     person = {"email": f"{user_id}@a.example", "password_hash": "", "role": "editor"}
     file = {"name": name, "media_type": "text/plain", "size": 1, "sha256": "", "content": b"", "job_id": ""}
     async with engine.begin() as sql:
-        await sql.execute(insert(organizations).values(id=organization_id, name="a"))
+        await sql.execute(insert(organizations).values(id=organization_id, name=str(organization_id)))
         await sql.execute(insert(users).values(id=user_id, organization_id=organization_id, **person))
         await sql.execute(insert(documents).values(id=document_id, **ids, **file))
-        assert await library.store(sql, document_id, pieces, await library.embed(pieces)) == len(pieces)
+        parts = [Chunk(section=0, heading="", level=0, text=piece, rows=None) for piece in pieces]
+        assert await library.store(sql, document_id, parts, await library.embed(pieces)) == len(pieces)
     return document_id
 
 

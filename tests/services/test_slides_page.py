@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,31 +11,24 @@ from pptx import Presentation
 
 from ephemera_services.runtime import DEMO_PASSWORD
 from ephemera_services.slides import DEMO_DOCUMENT
+from tests.browsers import running_browser
 from tests.services.services import Served
 from tests.services.slides_processes import Model
 from tests.services.slides_users import EDITOR
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (chromium, google-chrome)"),
-    pytest.mark.usefixtures("slides_worker"),
-]
-_FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking")
-_QUIET = ("--no-first-run", "--disable-sync")
+pytestmark = pytest.mark.usefixtures("slides_worker")
 
 
 @pytest.fixture
 def page() -> Iterator[Any]:
-    """A page in a Chromium of this machine, which must have no error at its end."""
+    """A page in a browser of this machine, which must have no error at its end."""
     errors: list[str] = []
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=[*_FLAGS, *_QUIET])
+    with running_browser() as browser:
         page = browser.new_page()
         page.set_default_timeout(30_000)
         page.on("pageerror", lambda error: errors.append(str(error)))
         yield page
-        browser.close()
     assert errors == []
 
 
@@ -46,16 +38,17 @@ def test_a_presentation_from_sign_in_to_download(
     """The bar moves while slides are written, is right again after a reload, and the PPTX opens."""
     expect = playwright.expect
     page.goto(slides.url + "/")
+    page.get_by_label("Organization").fill("Company")
     page.get_by_label("E-mail").fill(EDITOR)
     page.get_by_label("Password").fill("not the password")
     page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("alert")).to_contain_text("Wrong address or password")
+    expect(page.get_by_role("alert")).to_contain_text("Wrong organization, address or password")
     page.get_by_label("Password").fill(DEMO_PASSWORD)
     page.get_by_role("button", name="Sign in").click()
 
     file = tmp_path / "whales.txt"
     file.write_text(DEMO_DOCUMENT)
-    page.get_by_label("PDF, DOCX or text").set_input_files(file)
+    page.get_by_label("PDF, DOCX, PPTX or text").set_input_files(file)
     page.get_by_role("button", name="Upload").click()
     expect(page.locator("#documents")).to_contain_text("whales.txt: ready", timeout=30_000)
 
@@ -76,7 +69,7 @@ def test_a_presentation_from_sign_in_to_download(
     assert page.locator("#bar").evaluate("bar => bar.value") == 100
     expect(page.locator("#notes")).to_contain_text("presentation: 4 slides were written.")
 
-    page.get_by_role("button", name="PPTX").click()
+    page.get_by_role("button", name="PPTX", exact=True).click()
     link = page.get_by_role("link", name="Download the PPTX")
     expect(link).to_be_visible(timeout=30_000)
     with page.expect_download() as downloading:

@@ -1,11 +1,11 @@
-"""Who writes: the extractive writer is honest, the model is checked, and Google is asked as it wants."""
+"""Who writes: the extractive writer plans from its sources, the model is checked, and Google is asked."""
 
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -14,51 +14,40 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-from pptx import Presentation
-from pypdf import PdfReader
 
 from ephemera.errors import JobFailed
 from ephemera_services.slides import DEMO_DOCUMENT
-from ephemera_services.slides.document_text import chunks, sentences
-from ephemera_services.slides.export_files import (
-    NEEDS_CREDENTIALS,
-    Page,
-    render_pdf,
-    render_pptx,
-    upload_to_google,
-)
-from ephemera_services.slides.library import Passage
-from ephemera_services.slides.writers import NO_SOURCE, Brief, ChatWriter, ExtractiveWriter, ModelFailed
+from ephemera_services.slides.chat_writer import ChatWriter, ModelFailed
+from ephemera_services.slides.deck_plan import Section
+from ephemera_services.slides.document_text import Chunk, extract
+from ephemera_services.slides.google_slides import NEEDS_CREDENTIALS, upload_to_google
+from ephemera_services.slides.keys import Outline
+from ephemera_services.slides.library import DocumentPassage, sections_of
+from ephemera_services.slides.writers import Brief, ExtractiveWriter
+from tests.services.scripted_model import Endpoint, Reply, says
 
 BRIEF = Brief(topic="Whales and whaling", audience="", language="en", slides=4)
-PASSAGES = [Passage("whales.txt", piece) for piece in chunks(DEMO_DOCUMENT)]
+OUTLINE = Outline(title="Whales", slides=["Whales", "Krill", "Squid", "The end"])
 
 
-class Endpoint:
-    """A server with scripted responses that records its requests."""
+class Documents:
+    """Sources from chunks in memory; a query gets the first passages."""
 
-    def __init__(self) -> None:
-        self.replies: list[tuple[int, Any]] = []
-        self.seen: list[tuple[str, dict[str, str], bytes]] = []
-        endpoint = self
+    def __init__(self, chunks: Sequence[Chunk] = ()) -> None:
+        self._chunks = chunks
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                endpoint.seen.append((self.path, {k.lower(): v for k, v in self.headers.items()}, body))
-                status, reply = endpoint.replies.pop(0)
-                data = json.dumps(reply).encode()
-                self.send_response(status)
-                self.send_header("content-length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
+    async def passages(self, query: str, limit: int) -> list[DocumentPassage]:
+        """The first chunks."""
+        del query
+        return [DocumentPassage("whales.txt", chunk["text"]) for chunk in self._chunks[:limit]]
 
-            def log_message(self, *_: Any) -> None:
-                """Say nothing."""
+    async def sections(self) -> list[Section]:
+        """All sections."""
+        return sections_of("whales.txt", self._chunks)
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+NONE = Documents()
+WHALES = Documents(extract(BytesIO(DEMO_DOCUMENT.encode())))
 
 
 @pytest.fixture
@@ -66,75 +55,105 @@ def endpoint() -> Iterator[Endpoint]:
     """An endpoint of this test's own."""
     running = Endpoint()
     yield running
-    running.server.shutdown()
-    running.server.server_close()
+    running.close()
 
 
-def _says(content: str) -> tuple[int, Any]:
-    return 200, {"choices": [{"message": {"content": content}}], "usage": {"total_tokens": 7}}
+async def _outline(endpoint: Endpoint, slides: int = 4) -> Outline:
+    brief = Brief(topic="Whales", audience="", language="en", slides=slides)
+    async with ChatWriter(endpoint.url, model="m", api_key="secret") as writer:
+        return await writer.outline(brief, NONE, key="k")
 
 
-async def test_the_extractive_writer_quotes_and_invents_nothing() -> None:
-    """Every bullet is a sentence of a document; where there is none, the slide says so."""
+async def test_the_extractive_writer_follows_its_plan() -> None:
+    """Each slide is that of the outline; one whose document is gone has a title, and invents nothing."""
     writer = ExtractiveWriter()
-    outline = await writer.outline(BRIEF, PASSAGES, key="k")
-    assert len(outline.slides) == len(set(outline.slides)) == 4
-    known = set(sentences(DEMO_DOCUMENT))
+    outline = await writer.outline(BRIEF, WHALES, key="k")
     for number, title in enumerate(outline.slides, 1):
-        slide = await writer.slide(BRIEF, number, title, PASSAGES, key="k")
-        assert set(slide.bullets) <= known
-        assert slide.sources == ["whales.txt"]
-        assert slide.tokens == 0
-    empty = await writer.slide(BRIEF, 1, "Anything", [], key="k")
-    assert empty.bullets == [NO_SOURCE]
+        slide = await writer.slide(BRIEF, number, outline, WHALES, key="k")
+        assert (slide.title, slide.tokens) == (title, 0)
+    lost = await writer.slide(BRIEF, 3, outline, NONE, key="k")
+    assert (lost.title, lost.bullets) == (outline.slides[2], [])
 
 
-async def test_titles_are_enough_for_any_number_of_slides() -> None:
-    """Fifty slides have fifty different titles, with documents or without."""
-    many = Brief(topic="Whales", audience="", language="en", slides=50)
-    for passages in ([], PASSAGES):
-        outline = await ExtractiveWriter().outline(many, passages, key="k")
-        assert len(set(outline.slides)) == 50
-
-
-async def test_the_model_is_asked_with_its_key_and_an_idempotency_key(endpoint: Endpoint) -> None:
-    """The question names the slide and its sources; an answer in a code fence is understood."""
-    endpoint.replies = [_says('```json\n{"bullets": ["a"], "notes": "n"}\n```')]
+async def test_the_model_is_asked_with_its_key_the_sources_and_the_outline(endpoint: Endpoint) -> None:
+    """The question names the slide, the other slides and the sources; a code fence is understood."""
+    endpoint.replies = [says('```json\n{"bullets": ["a"], "notes": "n"}\n```')]
     async with ChatWriter(endpoint.url + "/v1", model="m", api_key="secret") as writer:
-        slide = await writer.slide(BRIEF, 2, "Krill", PASSAGES[:1], key="job:slide:2")
+        slide = await writer.slide(BRIEF, 2, OUTLINE, WHALES, key="job:slide:2")
     assert (slide.bullets, slide.notes, slide.tokens, slide.sources) == (["a"], "n", 7, ["whales.txt"])
-    path, headers, body = endpoint.seen[0]
+    path, headers, _ = endpoint.seen[0]
     assert path == "/v1/chat/completions"
     assert headers["authorization"] == "Bearer secret"
     assert headers["idempotency-key"] == "job:slide:2"
-    assert "[whales.txt]" in json.loads(body)["messages"][1]["content"]
+    prompt = endpoint.prompt(0)
+    assert "[whales.txt]" in prompt
+    assert "1. Whales\n2. Krill\n3. Squid\n4. The end" in prompt
+
+
+@pytest.mark.parametrize(
+    ("number", "content", "layout"),
+    [
+        (1, {"bullets": ["a"]}, "title"),
+        (2, {"bullets": ["a"]}, "bullets"),
+        (4, {"bullets": ["a"]}, "closing"),
+        (2, {"bullets": [], "table": {"header": ["A", "B"], "rows": [["x", "y"]]}}, "table"),
+        (2, {"bullets": [], "table": {"header": ["Y", "B"], "rows": [["2023", 1], ["2024", 2]]}}, "chart"),
+        (2, {"bullets": ["a"], "table": "none"}, "bullets"),
+    ],
+)
+async def test_slides_of_a_model_have_layouts(
+    endpoint: Endpoint, number: int, content: dict[str, Any], layout: str
+) -> None:
+    """The first is a title, the last a summary, tables are tables or charts, and the rest are bullets."""
+    endpoint.replies = [says(json.dumps(content))]
+    async with ChatWriter(endpoint.url, model="m") as writer:
+        assert (await writer.slide(BRIEF, number, OUTLINE, NONE, key="k")).layout == layout
 
 
 @pytest.mark.parametrize(
     ("reply", "error"),
     [
-        (_says("no JSON"), ModelFailed),
-        (_says('{"slides": 3}'), ModelFailed),
-        (_says('{"title": "t", "slides": ["one"]}'), ModelFailed),
-        ((200, {"choices": []}), ModelFailed),
-        ((500, {}), ModelFailed),
-        ((429, {}), ModelFailed),
-        ((401, {}), JobFailed),
+        (Reply(500, {}), ModelFailed),
+        (Reply(429, {}), ModelFailed),
+        (Reply(401, {}), JobFailed),
     ],
 )
-async def test_an_answer_that_is_none_is_an_error(
-    endpoint: Endpoint, reply: tuple[int, Any], error: type[Exception]
-) -> None:
+async def test_a_refusal_is_an_error(endpoint: Endpoint, reply: Reply, error: type[Exception]) -> None:
     """What may be better next time is tried again; a refusal of the credentials is not."""
     endpoint.replies = [reply]
-    async with ChatWriter(endpoint.url, model="m", api_key="secret") as writer:
-        with pytest.raises(error) as raised:
-            await writer.outline(BRIEF, [], key="k")
+    with pytest.raises(error) as raised:
+        await _outline(endpoint)
     assert "secret" not in str(raised.value)
 
 
+async def test_text_that_cannot_be_stored_is_cleaned(endpoint: Endpoint) -> None:
+    """NULs, lone surrogates, list markers and endless lines of a model do no harm."""
+    bullets = ["a\x00b", "\ud800 c", "- d", "e " * 5000]
+    endpoint.replies = [says(json.dumps({"bullets": bullets, "notes": "x\x00"}))]
+    async with ChatWriter(endpoint.url, model="m") as writer:
+        slide = await writer.slide(BRIEF, 2, OUTLINE, NONE, key="k")
+    assert slide.bullets[:3] == ["ab", "c", "d"]
+    assert len(slide.bullets[3]) <= 500
+    assert slide.notes == "x"
+
+
+async def test_a_retry_after_may_be_a_date(endpoint: Endpoint) -> None:
+    """Seconds and dates are understood, and a day is too long."""
+    soon = format_datetime(datetime.now(UTC) + timedelta(seconds=300), usegmt=True)
+    for value, least, most in (("7", 7, 7), (soon, 250, 300), ("86400", 900, 900), ("-5", 0, 0)):
+        endpoint.replies = [Reply(503, {}, {"retry-after": value})]
+        with pytest.raises(ModelFailed) as raised:
+            await _outline(endpoint)
+        assert raised.value.retry_after is not None
+        assert least <= raised.value.retry_after.total_seconds() <= most
+    endpoint.replies = [Reply(429, {}, {"retry-after": "soon"})]
+    with pytest.raises(ModelFailed) as raised:
+        await _outline(endpoint)
+    assert raised.value.retry_after is None
+
+
 async def test_google_is_asked_with_a_signed_grant(endpoint: Endpoint, tmp_path: Path) -> None:
-    """A service account's key signs for a token, the token uploads the PPTX, and its link comes back."""
+    """A service account's key signs for a token, the token uploads the PPTX, and its link is returned."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     pem = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -147,7 +166,8 @@ async def test_google_is_asked_with_a_signed_grant(endpoint: Endpoint, tmp_path:
     }
     file = tmp_path / "account.json"
     file.write_text(json.dumps(account))
-    endpoint.replies = [(200, {"access_token": "t"}), (200, {"id": "1", "webViewLink": "https://slides/1"})]
+    link = {"id": "1", "webViewLink": "https://slides/1"}
+    endpoint.replies = [Reply(200, {"access_token": "t"}), Reply(200, link)]
     assert await upload_to_google(str(file), "Whales", b"PK the file") == "https://slides/1"
     grant, sent = endpoint.seen
     assertion = grant[2].decode().partition("assertion=")[2]
@@ -165,14 +185,3 @@ async def test_google_without_credentials_is_refused_with_what_to_do(tmp_path: P
     assert "PPTX and PDF work without" in NEEDS_CREDENTIALS
     with pytest.raises(JobFailed, match="cannot be read"):
         await upload_to_google(str(tmp_path / "missing.json"), "Whales", b"")
-
-
-@pytest.mark.parametrize("text", ["Whales", "Киты и «море»", "鯨の話 & <b>", "a\x0bb\x00c", "long " * 400])
-def test_files_open_whatever_they_say(text: str) -> None:
-    """Any language, markup, control characters and far too much text make a PPTX and a PDF that open."""
-    pages = [Page(title=text, bullets=[text] * 5, notes=text, sources=[text])] * 2
-    deck = Presentation(BytesIO(render_pptx(text, pages)))
-    assert len(deck.slides) == 2
-    assert deck.slides[0].shapes.title.text[:4] in text.replace("\x0b", "").replace("\x00", "")
-    pdf = PdfReader(BytesIO(render_pdf(text, pages)))
-    assert len(pdf.pages) == 2

@@ -1,0 +1,32 @@
+"""The check of words: it notices what it should, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from tools import vocabulary
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["The holder is told.", "Nobody waits.", "It is loaded anew", "one trip to Redis", "they let go of it"],
+)
+def test_a_word_to_avoid_is_found(text: str) -> None:
+    """Also at the beginning of a sentence, with its line."""
+    assert [line for line, _ in vocabulary.found_in(f"first\n{text}", set())] == [2]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["one round trip", "a round-trip", "Round trips", "in one round\n    trip", "a tripwire", "renewed"],
+)
+def test_the_words_of_the_field_are_not(text: str) -> None:
+    """A round trip is one, even across a line break."""
+    assert list(vocabulary.found_in(text, set())) == []
+
+
+def test_what_is_allowed_is_still_there() -> None:
+    """A word that a file may have is in it; otherwise the exception can go."""
+    for name, words in vocabulary.ALLOWED.items():
+        text = (vocabulary.ROOT / name).read_text(encoding="utf-8").lower()
+        assert [word for word in words if word.isalpha() and word not in text] == []

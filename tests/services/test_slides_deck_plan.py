@@ -1,0 +1,210 @@
+"""A deck without a model: every section, its figures and tables, and no sentence twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from io import BytesIO
+
+import pytest
+
+from ephemera_services.slides import DEMO_DOCUMENT
+from ephemera_services.slides.chart_data import chart_data, number
+from ephemera_services.slides.deck import SlideContent, Table
+from ephemera_services.slides.deck_plan import Section, plan_deck
+from ephemera_services.slides.document_text import extract
+from ephemera_services.slides.key_sentences import MAX_BULLETS, MAX_WORDS, shorten
+from ephemera_services.slides.library import sections_of
+from ephemera_services.slides.text_structure import sentences
+
+REPORT = """# Offshore wind in the North Sea
+
+At the end of 2024 the North Sea had 34 GW of offshore wind, twice as much as in 2018.
+
+## Costs
+
+Costs fell by 12 % since 2019. A megawatt hour costs € 73 in the United Kingdom, which is less than the price
+that was paid for gas on most days of the last winter, and € 62 in the Netherlands. Prof. de Vries expects
+€ 55 in 2030. The tender of 3 March 2026 had no bids. Steel is dearer. Interest rates matter more than steel.
+At the end of 2024 the North Sea had 34 GW of offshore wind, twice as much as in 2018.
+
+| Country | 2018 | 2024 |
+|---|---|---|
+| UK | 98 | 73 |
+| Germany | 91 | 80 |
+
+## Grid
+
+### Connections
+
+Eleven projects wait for a grid connection. A connection takes 7 years.
+
+### Stations
+
+| Station | Maker | Due |
+|---|---|---|
+| IJmuiden Ver | Siemens | 2029 |
+| Nederwiek | GE | 2030 |
+
+## Wildlife
+
+- Harbour porpoises avoid the noise of pile driving
+- Bubble curtains halve it
+"""
+
+
+def _sections(text: str, name: str = "report.md") -> list[Section]:
+    return sections_of(name, extract(BytesIO(text.encode())))
+
+
+def _bullets(deck: Iterable[SlideContent]) -> list[str]:
+    columns = [bullet for slide in deck for column in slide.columns for bullet in column.bullets]
+    return columns + [bullet for slide in deck if slide.layout == "bullets" for bullet in slide.bullets]
+
+
+def test_every_section_is_shown_in_the_order_of_the_document() -> None:
+    """A title, an agenda, each section with its tables, and the sources; one that has none is a divider."""
+    deck = plan_deck("Wind", 12, "en", _sections(REPORT))
+    assert [(slide.layout, slide.title) for slide in deck] == [
+        ("title", "Wind"),
+        ("agenda", "Agenda"),
+        ("bullets", "Offshore wind in the North Sea"),
+        ("bullets", "Costs"),
+        ("chart", "Costs"),
+        ("section", "Grid"),
+        ("bullets", "Connections"),
+        ("table", "Stations"),
+        ("bullets", "Wildlife"),
+        ("closing", "Sources"),
+    ]
+    assert deck[0].bullets == ["Offshore wind in the North Sea"]
+    assert (deck[-1].bullets, deck[-1].sources) == ([], ["report.md"])
+    assert not any("report.md" in bullet for slide in deck for bullet in slide.bullets), "shares show bullets"
+    assert deck[1].bullets[:2] == ["Offshore wind in the North Sea", "Costs"]
+
+
+def test_bullets_are_short_few_and_said_once() -> None:
+    """At most five of at most fifteen words; no sentence twice, no heading in one, figures and dates kept."""
+    deck = plan_deck("Wind", 12, "en", _sections(REPORT))
+    bullets = _bullets(deck)
+    assert len(bullets) == len(set(bullets))
+    assert all(len(slide.bullets) <= MAX_BULLETS for slide in deck if slide.layout == "bullets")
+    assert all(len(bullet.split()) <= MAX_WORDS for bullet in bullets)
+    headings = ("Costs Costs", "Connections Eleven", "Grid", "Wildlife Harbour")
+    assert not any(heading in bullet for heading in headings for bullet in bullets)
+    said = " ".join(bullets)
+    for figure in ("34 GW", "2018", "12 %", "€ 55", "3 March 2026", "7 years"):
+        assert figure in said, figure
+    assert sum("34 GW" in bullet for bullet in bullets) == 1
+
+
+def test_notes_have_the_source_passage() -> None:
+    """What a slide leaves out of its section is in the speaker's notes, with the document's name."""
+    costs = plan_deck("Wind", 12, "en", _sections(REPORT))[3]
+    assert "Interest rates matter more than steel." in costs.notes
+    assert "most days of the last winter" in costs.notes
+    assert "report.md" in costs.notes
+    assert costs.sources == ["report.md"]
+
+
+@pytest.mark.parametrize("slides", [1, 2, 4, 5, 6, 8, 30])
+def test_nothing_is_left_out_of_a_short_deck(slides: int) -> None:
+    """Whatever number was wanted, each table and the figures of each section are somewhere."""
+    deck = plan_deck("Wind", slides, "en", _sections(REPORT))
+    said = " ".join(_bullets(deck))
+    for shown in ("34 GW", "12 %", "7 years"):
+        assert shown in said, shown
+    assert len([slide for slide in deck if slide.table is not None]) == 2
+    assert len(_bullets(deck)) == len(set(_bullets(deck)))
+
+
+def test_sections_share_a_slide_where_there_is_little_room() -> None:
+    """Two neighbours are two columns, each below its heading."""
+    text = "".join(f"## Part {at}\n\nThis is what part {at} says about it.\n\n" for at in range(8))
+    deck = plan_deck("Parts", 8, "en", _sections(text))
+    assert len(deck) == 8
+    columns = [column.heading for slide in deck for column in slide.columns]
+    alone = [slide.title for slide in deck if slide.layout == "bullets"]
+    assert sorted(columns + alone) == [f"Part {at}" for at in range(8)]
+
+
+def test_a_text_without_headings_is_divided() -> None:
+    """Paragraphs become as many slides as there is room for, titled by their own words."""
+    deck = plan_deck("Whales", 7, "en", _sections(DEMO_DOCUMENT, "whales.txt"))
+    assert len(deck) == 7
+    known = set(sentences(DEMO_DOCUMENT))
+    assert set(_bullets(deck)) <= known
+    said = [*_bullets(deck), *(f"{slide.title}." for slide in deck)]
+    assert known <= set(said), "a sentence that is a title is not repeated"
+
+
+@pytest.mark.parametrize("slides", [1, 3, 4, 10, 50])
+def test_without_documents_it_is_a_skeleton_that_says_so(slides: int) -> None:
+    """As many slides as wanted, with different titles, and each of them says what it is."""
+    deck = plan_deck("Whales", slides, "en", [])
+    assert len({slide.title for slide in deck}) == len(deck) == slides
+    content = [slide for slide in deck if slide.layout == "bullets"]
+    assert all("skeleton" in slide.notes for slide in content)
+    assert all(bullet.startswith("To be written") for bullet in _bullets(deck))
+    if slides > 3:
+        assert "skeleton" in deck[0].bullets[0]
+
+
+@pytest.mark.parametrize(("language", "agenda"), [("ru", "Содержание"), ("pl-PL", "Plan"), ("xx", "Agenda")])
+def test_the_frame_is_in_the_language_of_the_deck(language: str, agenda: str) -> None:
+    """What is not quoted is translated, if we can."""
+    assert plan_deck("X", 5, language, _sections(REPORT))[1].title == agenda
+
+
+@pytest.mark.parametrize(
+    ("sentence", "shown"),
+    [
+        ("Costs fell by 12 % since 2019.", "Costs fell by 12 % since 2019."),
+        (
+            (
+                "After a long debate in parliament that nobody had expected to last for so many weeks, "
+                "the law was passed on 5 May 2021."
+            ),
+            "…the law was passed on 5 May 2021.",
+        ),
+        (
+            "a b c d e f g h i j k l m n o p 17",
+            "…e f g h i j k l m n o p 17",
+        ),
+    ],
+)
+def test_long_sentences_are_cut_around_their_figures(sentence: str, shown: str) -> None:
+    """A clause is quoted alone if it has the figures; otherwise the words up to them."""
+    assert shorten(sentence) == shown
+    assert len(shown.split()) <= MAX_WORDS
+
+
+@pytest.mark.parametrize(
+    ("cell", "value"),
+    [
+        ("1,234", 1234.0),
+        ("1.234,5", 1234.5),
+        ("8,5", 8.5),
+        ("€ 12.50", 12.5),
+        ("45 %", 45.0),
+        ("1 234 567", 1234567.0),
+        ("−3", -3.0),
+        ("n/a", None),
+        ("2019-2021", None),
+        ("", None),
+    ],
+)
+def test_numbers_are_read_as_people_write_them(cell: str, value: float | None) -> None:
+    """Currencies, percentages, both decimal marks and thousands; anything else is no number."""
+    assert number(cell) == value
+
+
+def test_a_table_is_a_chart_only_if_it_is_one_of_numbers() -> None:
+    """Years are connected by a line, names are columns, and a cell of text makes it a table."""
+    years = Table(header=["Year", "Share"], rows=[["2023", "10 %"], ["2024", "12 %"]])
+    data = chart_data(years)
+    assert data is not None
+    assert (data.is_time, data.unit) == (True, "%")
+    names = chart_data(Table(header=["Name", "GW"], rows=[["A", "1"], ["B", "2"]]))
+    assert names is not None
+    assert not names.is_time
+    assert chart_data(Table(header=["Name", "Maker"], rows=[["A", "1"], ["B", "GE"]])) is None

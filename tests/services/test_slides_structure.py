@@ -1,0 +1,134 @@
+"""What is read of a document: headings, paragraphs, list items and tables, each as what it is."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from io import BytesIO
+from typing import Any
+
+import pytest
+from docx import Document
+from pptx import Presentation
+from pptx.util import Inches
+from reportlab.pdfgen.canvas import Canvas
+
+from ephemera_services.slides.document_text import Chunk, UnreadableDocument, extract
+from ephemera_services.slides.text_structure import sentences
+
+ROWS = [["Country", "GW"], ["UK", "14.7"], ["Germany", "8.5"]]
+
+
+def _saved(document: Any) -> list[Chunk]:
+    file = BytesIO()
+    document.save(file)
+    file.seek(0)
+    return extract(file)
+
+
+def _text(content: str) -> list[Chunk]:
+    return extract(BytesIO(content.encode()))
+
+
+def _outline(chunks: list[Chunk]) -> list[tuple[int, str, str]]:
+    return [(chunk["level"], chunk["heading"], chunk["text"]) for chunk in chunks]
+
+
+def test_markdown() -> None:
+    """Headings of both kinds with their levels, items apart from each other, broken words whole again."""
+    found = _text("# One\n\nA line of connec-\ntions. Two.\n- an item\n- another\n\nTwo\n---\n\nText.\n")
+    assert _outline(found) == [
+        (1, "One", "A line of connections. Two.\n\nan item\n\nanother"),
+        (2, "Two", "Text."),
+    ]
+    assert [chunk["section"] for chunk in found] == [1, 2]
+
+
+def test_a_line_of_its_own_is_a_heading() -> None:
+    """Short lines above a paragraph, also numbered ones; but no sentence, and nothing at the end."""
+    found = _text("1. Costs\n\nThey fell.\n\n2.1 Steel\n\nIt is dear now.\n\nIt rose.\n\nThe end\n")
+    assert _outline(found) == [
+        (1, "1. Costs", "They fell."),
+        (2, "2.1 Steel", "It is dear now.\n\nIt rose.\n\nThe end"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["| Country | GW |\n|:--|--:|\n| UK | 14.7 |\n| Germany | 8.5 |", "Country\tGW\nUK\t14.7\nGermany\t8.5"],
+)
+def test_tables_of_text(text: str) -> None:
+    """Markdown's tables, and lines with tabs, are tables."""
+    (chunk,) = _text(text)
+    assert chunk["rows"] == ROWS
+
+
+def test_docx_headings_are_found_by_the_names_of_their_styles() -> None:
+    """Ids of styles depend on the editor's language; a heading without text below it is kept."""
+    document = Document()
+    document.styles["Heading 1"].element.set(
+        "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}styleId", "berschrift1"
+    )
+    document.add_heading("The title", 0)
+    document.add_heading("Costs", 1)
+    document.add_paragraph("They fell by 12 %.")
+    assert _outline(_saved(document)) == [
+        (0, "The title", "The title"),
+        (1, "Costs", "They fell by 12 %."),
+    ]
+
+
+def test_pptx_titles_are_headings() -> None:
+    """Each slide is a section, with its tables, and without its number."""
+    deck = Presentation()
+    for title in ("Costs", "Capacity"):
+        slide = deck.slides.add_slide(deck.slide_layouts[1])
+        slide.shapes.title.text = title
+        slide.placeholders[1].text = f"About {title}."
+    table = slide.shapes.add_table(3, 2, *[Inches(1)] * 4).table
+    for at, row in enumerate(ROWS):
+        for column, cell in enumerate(row):
+            table.cell(at, column).text = cell
+    found = _saved(deck)
+    assert _outline(found)[:2] == [(1, "Costs", "About Costs."), (1, "Capacity", "About Capacity.")]
+    assert found[2]["rows"] == ROWS
+
+
+def test_pdf_headings_are_found_by_their_font() -> None:
+    """Larger lines and bold ones are headings; the number of a page is not text."""
+    file = BytesIO()
+    page = Canvas(file)
+    for y, font, size, line in (
+        (800, "Helvetica-Bold", 20, "Costs"),
+        (770, "Helvetica", 11, "They fell by 12 %"),
+        (756, "Helvetica", 11, "since 2019. It goes on."),
+        (730, "Helvetica-Bold", 11, "Steel"),
+        (710, "Helvetica", 11, "It is dearer than before."),
+        (20, "Helvetica", 11, "17"),
+    ):
+        page.setFont(font, size)
+        page.drawString(40, y, line)
+    page.save()
+    file.seek(0)
+    assert _outline(extract(file)) == [
+        (1, "Costs", "They fell by 12 % since 2019. It goes on."),
+        (2, "Steel", "It is dearer than before."),
+    ]
+
+
+def test_sentences_do_not_end_at_abbreviations() -> None:
+    """Nor at initials, nor before a small letter."""
+    assert sentences("See Dr. Meyer, e.g. on p. 3. It is J. Smith's. Да, т. е. так. Новое.") == [
+        "See Dr. Meyer, e.g. on p. 3.",
+        "It is J. Smith's.",
+        "Да, т. е. так.",
+        "Новое.",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["**a " * 100_000, "- " * 300_000, "#" * 500_000, "a. " * 200_000, "|" * 400_000]
+)
+def test_hostile_text_is_read_in_time(text: str) -> None:
+    """What could make a parser repeat itself is read, or found empty, within the reader's own limits."""
+    with suppress(UnreadableDocument):
+        extract(BytesIO(text.encode()))
