@@ -495,3 +495,15 @@ def test_an_invalid_amount_of_money_is_refused(amount: Any) -> None:
     """Text, infinity and None are no amounts."""
     with pytest.raises(InvalidValue, match="amount of money"):
         micros(amount)
+
+
+async def test_callers_that_miss_the_totals_share_a_read_of_sql(
+    store: Store, engine: AsyncEngine, key: str
+) -> None:
+    """After a flush a thousand requests of one organization do not queue for the connections of the pool."""
+    statements: list[str] = []
+    sa.event.listen(engine.sync_engine, "before_cursor_execute", lambda *words: statements.append(words[2]))
+    usage, limits = bound_usage(store, engine), {"tokens": 1000}
+    await asyncio.gather(*(usage.reserve(key, tokens=1, limits=limits) for _ in range(1000)))
+    assert (await usage.totals(key)).reserved["tokens"] == 1000
+    assert 0 < sum(RECORDS.name in each for each in statements) < 10

@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from ephemera._futures import SingleFlight
 from ephemera.sql._schema import SqlSchema
 from ephemera.sql._versions import verify
 
@@ -34,16 +35,15 @@ class CheckedEngine(AsyncEngine):
 
 
 class _Check:
-    """Whether the tables of a schema fit the code, on one engine."""
+    """Whether the tables of a schema fit the code, on one engine; concurrent callers share one check."""
 
     def __init__(self, engine: AsyncEngine, schema: SqlSchema) -> None:
-        self._engine = engine
-        self._schema = schema
+        self._check = SingleFlight(lambda: verify(engine, schema))
         self._passed = False
 
     async def __call__(self) -> None:
         if not self._passed:
-            await verify(self._engine, self._schema)
+            await self._check.run()
             self._passed = True
 
 

@@ -22,6 +22,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, runtime_checkable
 
+from ephemera._futures import SingleFlight
 from ephemera.errors import (
     BacklogFull,
     EphemeraError,
@@ -190,6 +191,7 @@ class BoundUsage:
         self._measures = declared.counters.measures
         self._ttl = str(declared.totals.lifetime.milliseconds)
         self._layout = CounterLayout(declared.counters)
+        self._restores: dict[str, SingleFlight[None]] = {}
 
     def flusher(self, **options: Any) -> Flusher:
         """Return a `Flusher` of this usage to its table; it takes the options of one."""
@@ -319,6 +321,17 @@ class BoundUsage:
         return bool(reply)
 
     async def _restore(self, account: _Account) -> None:
+        """Rebuild the live totals, once for all callers of this process that miss them."""
+        restore = self._restores.get(account.row)
+        if restore is None:
+            restore = self._restores[account.row] = SingleFlight(partial(self._restore_from_sql, account))
+        try:
+            await restore.run()
+        finally:
+            if restore.is_idle:
+                self._restores.pop(account.row, None)
+
+    async def _restore_from_sql(self, account: _Account) -> None:
         """Rebuild the live totals from SQL and the pending counters."""
         keys = (*account.counters, account.own[0])
         for read in range(_SQL_READS):
