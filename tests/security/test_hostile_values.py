@@ -95,10 +95,10 @@ async def test_a_load_token_without_a_lease_prevents_no_load(server: Valkey, tok
 
 
 async def _overwrite(store: Store, key: bytes, change: Callable[[bytes], bytes]) -> bytes:
-    """Change everything that a key holds, and keep its Redis type."""
+    """Change everything that a key holds, and keep its Redis type; a key may have expired meanwhile."""
     kind = await store.call("TYPE", key)
     if kind == b"string":
-        await store.call("SET", key, change(await store.call("GET", key)), "KEEPTTL")
+        await store.call("SET", key, change(await store.call("GET", key) or b""), "XX", "KEEPTTL")
     elif kind == b"hash":
         for name, value in (await store.call("HGETALL", key)).items():
             if name != b"_v":
