@@ -1,7 +1,7 @@
 """Whether processes that a test started, or their children, have ended.
 
-A zombie has ended: it holds nothing but its exit code, which its parent has not read yet. When a process exits, its
-own zombies pass to init, which reads their codes at a time of its own choosing.
+A zombie has ended: it holds nothing but its exit code, which its parent has not read yet. When a process
+exits, its own zombies pass to init, which reads their codes at a time of its own choosing.
 """
 
 from __future__ import annotations
