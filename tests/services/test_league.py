@@ -217,6 +217,8 @@ def test_monitoring_has_figures_and_advice(served: Served, admin: httpx.Client) 
     assert (report["http"]["errors"], report["error_rate"]) == (0, 0)
     assert report["redis"]["used_memory"] > 0 < report["redis"]["connected_clients"]
     assert report["redis"]["evicted_keys"] == 0
+    assert report["database"]["queries"] > 0 < report["database"]["queries_per_second"]
+    assert report["database"]["max_connections"] == 10
     assert [advice for advice in report["advice"] if "p95" not in advice] == []
     assert admin.get("/api/admin/stats").json()["users"] >= 5
 

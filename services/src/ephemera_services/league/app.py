@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from fastapi import APIRouter, FastAPI
 from starlette.middleware import Middleware
 
 from ephemera.web.fastapi import add_prewarm
 from ephemera_services.league import admin_routes, public_routes, user_routes
+from ephemera_services.league.database_figures import DatabaseMeter
 from ephemera_services.league.figures import RequestMeter
 from ephemera_services.league.keys import SITE, WINDOWS, catalogue
 from ephemera_services.league.middleware import LeagueMiddleware, store_of
@@ -27,6 +30,7 @@ __all__ = ["Settings", "create_app"]
 def create_app(settings: Settings) -> FastAPI:
     """Return the application, which opens its resources at startup."""
     meter = RequestMeter()
+    database = DatabaseMeter(timedelta(milliseconds=settings.slow_query_milliseconds))
     service = ServiceDefinition(
         "league",
         "A football league's site: live matches, predictions, and polling by ETag.",
@@ -35,11 +39,12 @@ def create_app(settings: Settings) -> FastAPI:
         middleware=(Middleware(LeagueMiddleware, settings=settings, meter=meter),),
         separate_queue=settings.redis_megabytes is not None,
         store_resources=lambda engine: {SITE: engine, WINDOWS: engine},
+        pool_class=database.pool_class(),
     )
     return create_application(
         settings,
         service,
-        lambda resources: open_league(settings, resources, meter),
+        lambda resources: open_league(settings, resources, meter, database),
         public_routes.router,
         _prewarm_router(settings),
         user_routes.router,

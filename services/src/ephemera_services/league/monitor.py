@@ -1,4 +1,4 @@
-"""Figures of this process and of Redis, and advice whether the service needs more resources.
+"""Figures of this process, of Redis and of the database, and advice whether the service needs more resources.
 
 The hit ratio is that of this process's pages: a request served from the local cache or from Redis is a hit,
 one that waits for a load is a miss. The server's own ratio is also shown but not judged: the local cache
@@ -15,15 +15,15 @@ import msgspec
 from ephemera import Store
 from ephemera.errors import EphemeraError, ServerError
 from ephemera.operations.survey import read_info
-from ephemera_services.league.figures import (
-    RequestFigures,
-    RequestMeter,
-)
+from ephemera_services.league.database_figures import DatabaseFigures, DatabaseMeter
+from ephemera_services.league.figures import RequestFigures, RequestMeter
 from ephemera_services.league.keys import RESOURCES
 
 MIN_HIT_RATIO = 0.85
 MAX_P95 = 1000.0
 """Milliseconds."""
+MAX_WAITS, MAX_SLOW = 0.05, 0.01
+"""Of the connections and queries of a minute."""
 _MIN_REQUESTS = 100
 """Below this number of requests a ratio means nothing."""
 
@@ -54,6 +54,7 @@ class Report(msgspec.Struct, frozen=True):
     error_rate: float
     redis: RedisFigures | None
     """None if it is down, or its user lacks the permission."""
+    database: DatabaseFigures
     votes_waiting: int | None
     advice: list[str]
 
@@ -61,9 +62,10 @@ class Report(msgspec.Struct, frozen=True):
 class Monitor:
     """Monitors a running service."""
 
-    def __init__(self, store: Store, meter: RequestMeter) -> None:
+    def __init__(self, store: Store, meter: RequestMeter, database: DatabaseMeter) -> None:
         self._store = store
         self._meter = meter
+        self._database = database
 
     async def report(self, votes_waiting: int | None) -> Report:
         """The current figures."""
@@ -72,8 +74,10 @@ class Monitor:
             redis = await self.redis()
         except ServerError:
             redis, refused = None, True
+        database = self._database.read()
         advice = list(advise(pages, http.requests, http.p95, redis, refused=refused))
-        return Report(pages, http, http.error_rate, redis, votes_waiting, advice)
+        advice += advise_database(database)
+        return Report(pages, http, http.error_rate, redis, database, votes_waiting, advice)
 
     def pages(self) -> Pages:
         """The hit ratio of this process's pages."""
@@ -120,6 +124,22 @@ def advise(
         yield f"upgrade Redis: it has evicted {redis.evicted_keys:,} keys because its memory is full"
     if requests >= _MIN_REQUESTS and p95 > MAX_P95:
         yield f"upgrade the machine or add a process: p95 is {p95:,.0f} ms, the target is 1,000"
+
+
+def advise_database(database: DatabaseFigures) -> Iterator[str]:
+    """Advice about the last minute of the database, if any."""
+    if database.recent_queries < _MIN_REQUESTS:
+        return
+    if database.recent_waits > MAX_WAITS:
+        yield (
+            f"give the service more SQL connections, or add a process: {database.recent_waits:.0%} of the "
+            f"requests for one have waited because all {database.max_connections} were in use"
+        )
+    if database.recent_slow > MAX_SLOW:
+        yield (
+            f"upgrade the database: {database.recent_slow:.0%} of {database.queries_per_second:,.0f} queries "
+            "per second are slow; `slow_statements` shows which"
+        )
 
 
 def _ratio(hits: int, misses: int) -> float:

@@ -21,10 +21,12 @@ from ephemera.patterns.http_cache import BoundHttpCache
 from ephemera.web import ClientAddress, Problem
 from ephemera_services.league import demo_data
 from ephemera_services.league.accounts import Accounts
+from ephemera_services.league.database_figures import DatabaseMeter
 from ephemera_services.league.figures import RequestMeter
 from ephemera_services.league.keys import ADMINS, ATTEMPTS, LIMITS, SITE, WINDOWS, AdminEvent
 from ephemera_services.league.leaderboards import Leaderboards
 from ephemera_services.league.matches import Matches
+from ephemera_services.league.metrics import Metrics
 from ephemera_services.league.monitor import Monitor, Report
 from ephemera_services.league.settings import Settings
 from ephemera_services.league.supporters import Supporters
@@ -77,9 +79,12 @@ class League:
 
 
 @asynccontextmanager
-async def open_league(settings: Settings, resources: Resources, meter: RequestMeter) -> AsyncIterator[League]:
+async def open_league(
+    settings: Settings, resources: Resources, meter: RequestMeter, database: DatabaseMeter
+) -> AsyncIterator[League]:
     """Open the service with its background work: votes, leaderboards, prewarming."""
     engine, store = resources.engine, resources.store
+    database.attach(engine, Metrics(resources.registry))
     limits = store[LIMITS]
     limits.set_limit(LIMITS["live"], settings.requests_per_10_seconds)
     limits.set_limit(LIMITS["pages"], settings.pages_per_10_seconds)
@@ -102,7 +107,7 @@ async def open_league(settings: Settings, resources: Resources, meter: RequestMe
         matches=Matches(engine, store),
         supporters=Supporters(engine, store),
         leaderboards=Leaderboards(engine, store, settings.leaderboards_every),
-        monitor=Monitor(store, meter),
+        monitor=Monitor(store, meter, database),
     )
     league.attempts.set_limit(settings.wrong_passwords_per_hour)
     await _ensure_administrator(league)

@@ -17,6 +17,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from sqlalchemy import MetaData, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import AsyncAdaptedQueuePool
 from sqlalchemy.schema import CreateSchema
 from starlette.middleware import Middleware
 
@@ -50,6 +51,8 @@ class ServiceDefinition:
     """The `resources=` of its store: what declarations need besides Redis."""
     guards: tuple[Any, ...] = ()
     """Declarations with tables that are not in the catalogue."""
+    pool_class: type[AsyncAdaptedQueuePool] = AsyncAdaptedQueuePool
+    """The engine's pool of connections."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,9 @@ async def open_resources(settings: ServiceSettings, service: ServiceDefinition) 
         if url is None and service.identity is not None:
             await mark_server(redis_url, service.identity)
         engine = await stack.enter_async_context(
-            open_engine(sql_url, service.tables, service.catalogue, *service.guards)
+            open_engine(
+                sql_url, service.tables, service.catalogue, *service.guards, pool_class=service.pool_class
+            )
         )
         store = await stack.enter_async_context(
             connect(
@@ -93,10 +98,16 @@ async def open_resources(settings: ServiceSettings, service: ServiceDefinition) 
 
 
 @asynccontextmanager
-async def open_engine(url: str, tables: MetaData, *declarations: Any) -> AsyncIterator[AsyncEngine]:
+async def open_engine(
+    url: str,
+    tables: MetaData,
+    *declarations: Any,
+    pool_class: type[AsyncAdaptedQueuePool] = AsyncAdaptedQueuePool,
+) -> AsyncIterator[AsyncEngine]:
     """Open an engine on PostgreSQL, migrate the tables of declarations, and create all others."""
     engine = create_async_engine(
         "postgresql+psycopg://" + url.partition("://")[2],
+        poolclass=pool_class,
         pool_size=_POOL_SIZE,
         max_overflow=0,
         pool_timeout=_CONNECT_TIMEOUT,
