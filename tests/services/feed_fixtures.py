@@ -106,7 +106,7 @@ class Interrupted:
 
 
 @cache
-def _shared_pool(smallest_cluster: int) -> ClusterPool:
+def shared_pool(smallest_cluster: int) -> ClusterPool:
     """The processes that cluster for all tests of this process: each would import scikit-learn again."""
     return ClusterPool(1, smallest_cluster)
 
@@ -127,6 +127,6 @@ async def feed_fixtures(places: Mapping[str, str], **changes: Any) -> AsyncItera
         open_resources(settings, service) as resources,
         open_aggregator(settings, keys, resources) as aggregator,
     ):
-        world = World(aggregator, keys, _shared_pool(settings.smallest_cluster))
+        world = World(aggregator, keys, shared_pool(settings.smallest_cluster))
         async with world.exits:
             yield world

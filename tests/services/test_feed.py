@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 
 import pytest
 
@@ -94,6 +95,64 @@ def test_the_same_over_grpc(caller: Caller, worker: Worker) -> None:
         assert remote.call("Unsubscribe", user_id="bob", channel_id="arena").unsubscribed
         assert not remote.call("Unsubscribe", user_id="bob", channel_id="arena").unsubscribed
         assert list(remote.call("GetStatus", user_id="bob").channel_ids) == []
+
+
+def test_insights_and_reading_over_grpc(caller: Caller, worker: Worker) -> None:
+    """Bulk publication, origins, the insights of an item, pages and read marks do what their routes do."""
+    url = "https://news.example/derby"
+    origin = {"source": "Example Daily", "url": url, "language": "en"}
+    stories = [*texts("sport", 4), *texts("banks", 4)]
+    with caller.remote() as remote:
+        insights: list[dict[str, object]] = [{"channel_id": "mixed", "text": text} for text in stories]
+        insights[0] |= {**origin, "published_at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)}
+        published = remote.call("PublishInsights", insights=insights).insights
+        assert [each.seq for each in published] == list(range(1, 9))
+        again = remote.call("PublishInsight", channel_id="mixed", text="Again", url=url)
+        assert (again.duplicate, again.insight_id) == (True, published[0].insight_id)
+        read = remote.call("GetInsight", insight_id=again.insight_id)
+        assert {name: getattr(read, name) for name in origin} == origin
+        assert read.published_at.ToJsonString() == "2026-01-02T03:04:05Z"
+        assert not remote.call("GetInsight", insight_id=published[1].insight_id).HasField("url")
+
+        remote.call("Subscribe", user_id="gina", channel_id="mixed", plan="pro")
+        until(lambda: remote.call("GetStatus", user_id="gina").pending == 0, "gina's clusters")
+        page = remote.call("GetFeed", user_id="gina", limit=1)
+        assert (len(page.items), page.items[0].unread) == (1, 4)
+        second = remote.call("GetFeed", user_id="gina", limit=1, cursor=page.next_cursor)
+        assert second.items[0].item_id != page.items[0].item_id
+        assert not second.HasField("next_cursor")
+        item = {"user_id": "gina", "item_id": page.items[0].item_id}
+        members = remote.call("GetItemInsights", **item).insights
+        assert sum(1 + len(each.duplicate_ids) for each in members) == 4
+        remote.call("MarkRead", **item)
+        assert remote.call("GetFeed", user_id="gina").items[0].unread == 0
+        remote.call("MarkRead", unread=True, **item)
+        assert remote.call("GetFeed", user_id="gina").items[0].unread == 4
+
+        assert remote.refused("GetInsight", insight_id=0)[0] == "NOT_FOUND"
+        assert remote.refused("MarkRead", user_id="gina", item_id=0)[0] == "NOT_FOUND"
+        assert remote.refused("GetItemInsights", user_id="gina", item_id=0)[0] == "NOT_FOUND"
+        assert remote.refused("GetFeed", user_id="gina", cursor="99.1")[0] == "FAILED_PRECONDITION"
+        assert remote.refused("GetFeed", user_id="gina", limit=0)[0] == "INVALID_ARGUMENT"
+        wrong = remote.refused("PublishInsight", channel_id="mixed", text="x", url="javascript:alert(1)")
+        assert wrong[0] == "INVALID_ARGUMENT"
+        far = {"seconds": 2**40}
+        code, said = remote.refused("PublishInsight", channel_id="mixed", text="x", published_at=far)
+        assert (code, said.partition(":")[0]) == ("INVALID_ARGUMENT", "published_at")
+
+
+def test_open_readers_are_notified(caller: Caller, worker: Worker) -> None:
+    """A stream of server-sent events begins with the current version and has each new one."""
+    caller.publish("live", *texts("space", 4))
+    caller.subscribe("olga", "live", plan="pro")
+    caller.wait_for_version("olga", 1)
+    with caller.http.stream("GET", "/feed/users/olga/events", timeout=60) as events:
+        assert events.headers["content-type"].startswith("text/event-stream")
+        lines = events.iter_lines()
+        next(line for line in lines if '"cluster_version":' in line)
+        version = caller.status("olga")["cluster_version"]
+        caller.publish("live", *texts("sport", 4))
+        next(line for line in lines if f'"cluster_version":{version + 1}' in line)
 
 
 def test_grpc_refuses_what_http_refuses(caller: Caller) -> None:

@@ -9,6 +9,7 @@ from fastapi import FastAPI
 
 from ephemera_services.feed import demo_data
 from ephemera_services.feed.access import client_tokens
+from ephemera_services.feed.forms import BULK_BYTES
 from ephemera_services.feed.grpc_server import serve_grpc
 from ephemera_services.feed.keys import FeedKeys
 from ephemera_services.feed.routes import router
@@ -41,6 +42,7 @@ def create_app(settings: Settings) -> FastAPI:
         "A personal feed: new insights, clustered and summarized when it is worth it.",
         keys.catalogue,
         keys.metadata,
+        body_limits={"/feed/bulk/insights": BULK_BYTES},
         store_resources=keys.store_resources,
     )
     app = create_application(settings, service, start, router)

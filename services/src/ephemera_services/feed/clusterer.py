@@ -1,9 +1,18 @@
 """Clusters vectors with HDBSCAN, in separate processes, so that the event loop keeps renewing its locks.
 
-The vectors have unit length, so Euclidean distance orders like cosine similarity. All distances are computed
-at once (a matrix product) and passed to scikit-learn: for 2,000 insights that takes a few seconds and 270 MB,
-and it grows quadratically. If a process dies (out of memory, killed) its run fails; the next run gets a new
-process.
+*Weights.* A dimension that most of the vectors have says little about any of them, so each is weighted by its
+rarity in the dataset. That matters for bags of words, where "the" would be a similarity. Vectors of a model
+have all dimensions and keep their directions.
+
+*Cohesion.* HDBSCAN compares densities: where nothing is dense, it calls things a cluster that have nothing in
+common. So each of its clusters is split by average linkage until the mean similarity between any two merged
+parts is at least the cohesion, and parts that are too small are left out. What similarity means depends on
+the embedder, and so does the cohesion.
+
+*Cost.* The vectors have unit length, so Euclidean distance orders like cosine similarity. All distances are
+computed at once (a matrix product) and passed to scikit-learn: for 2,000 insights that takes a few seconds
+and 270 MB, and it grows quadratically. If a process dies (out of memory, killed) its run fails; the next run
+gets a new process.
 """
 
 from __future__ import annotations
@@ -27,7 +36,9 @@ from ephemera_services.feed.embeddings import unpack
 Array = NDArray[Any]
 
 
-_MAX_DISTANCE = 0.9  # of two insights about the same subject: a cosine similarity of 0.6
+_COHESION = {"lexical-1": 0.15}  # by model: words are less often the same than meanings
+_MODEL_COHESION = 0.28  # of models of meaning
+_SAME = 0.93  # the similarity of near-duplicates, without weights
 
 
 class Clustered(NamedTuple):
@@ -41,32 +52,65 @@ class ClusteringFailed(EphemeraError):
     """The process of a run died."""
 
 
-def cluster(vectors: Sequence[bytes], smallest: int) -> Clustered:
+def default_cohesion(model: str) -> float:
+    """Return the least mean similarity within a cluster, for the vectors of a model."""
+    return _COHESION.get(model, _MODEL_COHESION)
+
+
+def cluster(vectors: Sequence[bytes], smallest: int, cohesion: float = _COHESION["lexical-1"]) -> Clustered:
     """Find clusters of at least `smallest` vectors; with fewer vectors all are unclustered."""
     if len(vectors) < smallest:
         return Clustered([], list(range(len(vectors))))
     from sklearn.cluster import HDBSCAN
 
-    rows = unpack(vectors).astype(np.float64)
+    rows = _weighted(unpack(vectors).astype(np.float64))
     distances = np.sqrt(np.clip(2.0 - 2.0 * (rows @ rows.T), 0.0, None))
     np.fill_diagonal(distances, 0.0)
     hdbscan = HDBSCAN(min_cluster_size=smallest, min_samples=1, metric="precomputed", copy=True)
     labels = hdbscan.fit_predict(distances)
-    groups = [np.flatnonzero(labels == label) for label in range(labels.max() + 1)]
-    if not groups:
-        groups = _linked(distances, smallest)
+    found = [np.flatnonzero(labels == label) for label in range(labels.max() + 1)]
+    # A few insights about one subject have no density to compare: they are split like a single cluster.
+    parts = [part for group in found or [np.arange(len(rows))] for part in _split(distances, group, cohesion)]
+    groups = [part for part in parts if len(part) >= smallest]
     clusters = sorted((_by_centrality(rows, group) for group in groups), key=len, reverse=True)
     clustered = {index for indexes in clusters for index in indexes}
     return Clustered(clusters, [index for index in range(len(rows)) if index not in clustered])
 
 
-def _linked(distances: Array, smallest: int) -> list[Array]:
-    """Connected components by similarity: a few insights about one subject have no density to compare."""
-    from scipy.sparse.csgraph import connected_components
+def _weighted(rows: Array) -> Array:
+    """Weight each dimension by how few of the rows have it, and make the rows of unit length again."""
+    present = np.maximum(np.count_nonzero(rows, axis=0), 1)
+    weighted: Array = rows * np.log1p(len(rows) / present)
+    lengths = np.linalg.norm(weighted, axis=1, keepdims=True)
+    weighted /= np.where(lengths > 0, lengths, 1.0)
+    return weighted
 
-    count, labels = connected_components(distances <= _MAX_DISTANCE, directed=False)
-    groups = (np.flatnonzero(labels == label) for label in range(count))
-    return [group for group in groups if len(group) >= smallest]
+
+def _split(distances: Array, group: Array, cohesion: float) -> list[Array]:
+    """Split a group into parts whose mean similarity is at least the cohesion."""
+    from scipy.cluster.hierarchy import fcluster, linkage
+    from scipy.spatial.distance import squareform
+
+    # One minus the cosine similarity, of which a mean is meaningful.
+    unlike = squareform(distances[np.ix_(group, group)] ** 2 / 2.0, checks=False)
+    labels = fcluster(linkage(unlike, "average"), 1.0 - cohesion, "distance")
+    return [group[labels == label] for label in np.unique(labels)]
+
+
+def near_duplicates(vectors: Sequence[bytes]) -> list[int]:
+    """Return for each vector the index of the first one that says the same, which may be itself."""
+    if not vectors:
+        return []
+    rows = unpack(vectors)
+    same = rows @ rows.T >= _SAME
+    first = list(range(len(vectors)))
+    for index in range(len(vectors)):
+        if first[index] == index:
+            later = np.flatnonzero(same[index, index + 1 :]) + index + 1
+            for other in later.tolist():
+                if first[other] == other:
+                    first[other] = index
+    return first
 
 
 def _by_centrality(rows: Array, members: Array) -> list[int]:
@@ -79,9 +123,10 @@ def _by_centrality(rows: Array, members: Array) -> list[int]:
 class ClusterPool:
     """A pool of processes that compute clusters."""
 
-    def __init__(self, processes: int, smallest: int) -> None:
+    def __init__(self, processes: int, smallest: int, cohesion: float = _COHESION["lexical-1"]) -> None:
         self._processes = processes
         self._smallest = smallest
+        self._cohesion = cohesion
         self._pool = self._new_pool()
 
     def _new_pool(self) -> ProcessPoolExecutor:
@@ -93,7 +138,7 @@ class ClusterPool:
         pool = self._pool
         try:
             return await asyncio.get_running_loop().run_in_executor(
-                pool, cluster, list(vectors), self._smallest
+                pool, cluster, list(vectors), self._smallest, self._cohesion
             )
         except BrokenExecutor:
             if pool is self._pool:

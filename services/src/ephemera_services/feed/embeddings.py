@@ -37,13 +37,13 @@ async def open_embedder(settings: Settings) -> AsyncIterator[Embedder]:
                 yield embedder
 
 
-async def embedding_columns(embedder: Embedder, text: str) -> dict[str, Any]:
-    """The embedding columns of an insight's row; empty if the embedder fails: the worker fills them later."""
+async def embedding_columns(embedder: Embedder, texts: Sequence[str]) -> list[dict[str, Any]]:
+    """The embedding columns of insights' rows; empty if the embedder fails: the worker fills them later."""
     try:
-        [vector] = await embedder.embed([text])
+        vectors = await embed_texts(embedder, texts)
     except EmbeddingFailed:
-        return {}
-    return {"embedding": pack(vector), "embedded_by": embedder.model}
+        return [{} for _ in texts]
+    return [{"embedding": vector, "embedded_by": embedder.model} for vector in vectors]
 
 
 async def embed_texts(embedder: Embedder, texts: Sequence[str]) -> list[bytes]:

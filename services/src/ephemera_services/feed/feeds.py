@@ -28,6 +28,16 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     channel_ids: list[str]
     insight_ids: list[int]
     newest: datetime
+    item_id: int = 0
+    """The first of its insights: the same in the next version, if the item still has it."""
+    distinct: int = 0
+    """Its insights without near-duplicates."""
+    new: int = 0
+    """Those that no earlier version had."""
+    score: float = 0.0
+    sources: list[str] = []
+    unread: int = 0
+    """How many of `insight_ids` the user has not read; counted when the feed is read."""
 
 
 class Feed(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +49,8 @@ class Feed(msgspec.Struct, frozen=True, kw_only=True):
     summarized_by: str
     items: list[Item]
     unclustered: int
+    next_cursor: str | None = None
+    """Where the next page begins; None on the last one, and in the cache, which has whole feeds."""
 
 
 class CacheUnavailable(EphemeraError):

@@ -1,8 +1,8 @@
 """`Aggregator` over gRPC: the same service as over HTTP, with the same validation.
 
 *Statuses.* UNAUTHENTICATED without a token (`access`), INVALID_ARGUMENT names the invalid field, NOT_FOUND
-means an unknown user, UNAVAILABLE that the database is down. Any other exception is INTERNAL without details,
-and is logged.
+means an unknown user, insight or item, FAILED_PRECONDITION a cursor of another version, UNAVAILABLE that the
+database is down. Any other exception is INTERNAL without details, and is logged.
 
 *Messages.* The classes are built from `aggregator.binpb`, the compiled descriptor of `aggregator.proto`.
 Generated code would be tied to one version of protobuf. After a change of the file:
@@ -18,26 +18,35 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from importlib.resources import files
-from typing import Any
+from typing import Annotated, Any
 
 import grpc
 from google.protobuf import timestamp_pb2  # noqa: F401
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import Default
 from google.protobuf.message_factory import GetMessageClass
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ephemera.errors import ConnectionFailed
 from ephemera_services.feed.access import TokenInterceptor
-from ephemera_services.feed.forms import ChannelId, InsightForm, PlanName, UserId
-from ephemera_services.feed.service import Aggregator
+from ephemera_services.feed.forms import (
+    BULK_BYTES,
+    ChannelId,
+    Cursor,
+    InsightForm,
+    InsightsForm,
+    PlanName,
+    UserId,
+)
+from ephemera_services.feed.reader import StaleCursor
+from ephemera_services.feed.service import PAGE, Aggregator
 from ephemera_services.runtime import BearerTokens
 
 logger = logging.getLogger(__name__)
 
-_MAX_BYTES = 64 * 1024  # of a request, as over HTTP
+_MAX_BYTES = BULK_BYTES  # of a request, as over HTTP
 _MAX_CALLS = 1000  # at once; others get RESOURCE_EXHAUSTED
 _GRACE = 10.0  # seconds for calls in progress at shutdown
 _UNAVAILABLE = (OperationalError, InterfaceError, PoolTimeout, ConnectionFailed)
@@ -54,8 +63,40 @@ class _SubscriptionForm(_UserForm):
     plan: PlanName | None = None
 
 
+class _PageForm(_UserForm):
+    limit: Annotated[int, Field(ge=1, le=100)] = PAGE
+    cursor: Cursor | None = None
+
+
 class _Unknown(Exception):
-    """No such user."""
+    """No such user, insight or item."""
+
+
+_NO_ITEM = "the user's current feed has no such item"
+
+
+def _unknown_user(user_id: str) -> _Unknown:
+    return _Unknown(f"there is no user {user_id!r}; subscribe them to a channel first")
+
+
+def _given(request: Any, *names: str) -> dict[str, Any]:
+    """Return the optional fields of a message that are set."""
+    return {name: getattr(request, name) for name in names if request.HasField(name)}
+
+
+def _insight_form(request: Any) -> InsightForm:
+    fields = _given(request, "source", "url", "language")
+    if request.HasField("published_at"):
+        fields["published_at"] = _to_datetime(request.published_at)
+    return InsightForm(channel_id=request.channel_id, text=request.text, **fields)
+
+
+def _to_datetime(timestamp: Any) -> datetime | None:
+    """Convert a timestamp; one that is out of range is refused by the form like any wrong time."""
+    try:
+        return datetime.fromtimestamp(timestamp.seconds + timestamp.nanos / 1e9, UTC)
+    except (ValueError, OverflowError, OSError):
+        return datetime.max.replace(tzinfo=UTC)
 
 
 class Methods:
@@ -66,9 +107,42 @@ class Methods:
 
     async def PublishInsight(self, request: Any) -> dict[str, Any]:
         """Publish an insight."""
-        form = InsightForm(channel_id=request.channel_id, text=request.text)
-        insight = await self._service.publish(form.channel_id, form.text)
-        return {**insight._asdict(), "ts": datetime.fromtimestamp(insight.ts / 1000, UTC)}
+        [published] = await self._service.insights.publish([_insight_form(request).to_insight()])
+        return published._asdict()
+
+    async def PublishInsights(self, request: Any) -> dict[str, Any]:
+        """Publish insights in one transaction."""
+        form = InsightsForm(insights=[_insight_form(each) for each in request.insights])
+        published = await self._service.insights.publish([each.to_insight() for each in form.insights])
+        response = message("PublishInsightResponse")
+        return {"insights": [response(**each._asdict()) for each in published]}
+
+    async def GetInsight(self, request: Any) -> dict[str, Any]:
+        """An insight as it was published."""
+        found = await self._service.insights.get([request.insight_id])
+        if not found:
+            raise _Unknown("there is no such insight")
+        return found[request.insight_id]._asdict()
+
+    async def GetItemInsights(self, request: Any) -> dict[str, Any]:
+        """The insights of an item."""
+        form = _UserForm(user_id=request.user_id)
+        found = await self._service.item_insights(form.user_id, request.item_id)
+        if found is None:
+            raise _Unknown(_NO_ITEM)
+        insight = message("Insight")
+        return {
+            "insights": [
+                insight(**each.insight._asdict(), duplicate_ids=each.duplicate_ids) for each in found
+            ]
+        }
+
+    async def MarkRead(self, request: Any) -> dict[str, Any]:
+        """Mark an item as read or unread."""
+        form = _UserForm(user_id=request.user_id)
+        if not await self._service.mark(form.user_id, request.item_id, read=not request.unread):
+            raise _Unknown(_NO_ITEM)
+        return {}
 
     async def Subscribe(self, request: Any) -> dict[str, Any]:
         """Subscribe a user."""
@@ -91,9 +165,10 @@ class Methods:
 
     async def GetFeed(self, request: Any) -> dict[str, Any]:
         """A user's feed."""
-        feed = await self._service.feed(_UserForm(user_id=request.user_id).user_id)
+        form = _PageForm(user_id=request.user_id, **_given(request, "limit", "cursor"))
+        feed = await self._service.feed(form.user_id, form.limit, form.cursor)
         if feed is None:
-            raise _Unknown(request.user_id)
+            raise _unknown_user(request.user_id)
         item = message("Item")
         items = [
             item(**{name: getattr(each, name) for name in each.__struct_fields__}) for each in feed.items
@@ -104,7 +179,7 @@ class Methods:
         """A user's state."""
         status = await self._service.status(_UserForm(user_id=request.user_id).user_id)
         if status is None:
-            raise _Unknown(request.user_id)
+            raise _unknown_user(request.user_id)
         return vars(status)
 
 
@@ -147,8 +222,10 @@ def _handler(method: Callable[[Any], Awaitable[dict[str, Any]]], response: Any) 
             )
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, details)
         except _Unknown as unknown:
-            details = f"there is no user {str(unknown)!r}; subscribe them to a channel first"
-            await context.abort(grpc.StatusCode.NOT_FOUND, details)
+            await context.abort(grpc.StatusCode.NOT_FOUND, str(unknown))
+        except StaleCursor:
+            details = "the cursor is not of the feed's current version; read its first page"
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, details)
         except _UNAVAILABLE:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the database is unavailable; try again")
         except Exception:

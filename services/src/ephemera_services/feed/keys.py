@@ -17,6 +17,7 @@ from ephemera import Catalogue
 from ephemera.patterns.events import DeliveryPolicy, Events
 from ephemera.patterns.locks import Locks
 from ephemera.patterns.planner import Plan, Planner, PlannerRetention, PlannerTiming, TickLimits
+from ephemera.patterns.progress import Progress
 from ephemera_services.feed.settings import Settings
 from ephemera_services.feed.tables import FeedTables, cluster_columns, insight_columns
 
@@ -34,6 +35,12 @@ class ClusterUpdate(msgspec.Struct, frozen=True):
     user_id: str
     reason: Literal["novelty", "time"]
     pending: int
+
+
+class NewVersion(msgspec.Struct, frozen=True):
+    """A user's clusters have a new version: there is something new to read."""
+
+    cluster_version: int
 
 
 class FeedKeys:
@@ -56,7 +63,7 @@ class FeedKeys:
             insight_columns=insight_columns(),
             cluster_columns=cluster_columns(),
         )
-        self.tables = FeedTables(self.metadata)
+        self.tables = FeedTables(self.metadata, self.planner.tables.insights)
         self.updates: Events[ClusterUpdate] = Events(
             self.catalogue,
             "cluster_update",
@@ -64,6 +71,15 @@ class FeedKeys:
             delivery=DeliveryPolicy(max_deliveries=3, lease=timedelta(seconds=30), max_dead_letters=1_000),
             purpose="Users to be clustered, from the planner to the workers",
             if_lost="workers find enqueued users in SQL, half a minute later",
+        )
+        self.news: Progress[NewVersion] = Progress(
+            self.catalogue,
+            "feed_news:{user_id}",
+            NewVersion,
+            wake="pubsub:feed_news",
+            terminal=(),
+            max_entries=10,
+            purpose="New versions of a user's clusters, for open readers",
         )
         self.reading = Locks(
             self.catalogue,

@@ -8,11 +8,13 @@ the extractive summary is used and stored for a minute. Without the feed cache, 
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -29,13 +31,44 @@ from ephemera_services.feed.summarizer import (
     SummarizerFailed,
     Summary,
 )
+from ephemera_services.feed.tables import is_one_of
 
 logger = logging.getLogger(__name__)
 
 _LOCK_TIMEOUT = 25.0  # seconds that a reader waits for another: a little more than a summary may take
 _FALLBACK_TTL = timedelta(minutes=1)  # of a feed that the model did not summarize
-_MAX_ITEMS = 20
+_MAX_ITEMS = 100
+_MODEL_ITEMS = 20  # the first ones, which the model summarizes; others are quoted
 _MAX_INSIGHTS = 100  # ids per item
+_CURSOR = re.compile(r"([1-9][0-9]{0,17})\.([1-9][0-9]{0,3})", re.ASCII)
+
+
+class StaleCursor(Exception):
+    """A cursor of another version, or none at all: the client starts with the first page again."""
+
+
+def page(feed: Feed, cursor: str | None, limit: int) -> Feed:
+    """Return a page of a feed, from a cursor on, with the cursor of the next one.
+
+    A cursor is the version and an offset. It is not signed: whatever a client makes up is refused, or is
+    another page of the same feed.
+    """
+    start = 0
+    if cursor is not None:
+        found = _CURSOR.fullmatch(cursor)
+        if found is None or int(found[1]) != feed.cluster_version:
+            raise StaleCursor
+        start = int(found[2])
+    end = start + limit
+    following = f"{feed.cluster_version}.{end}" if end < len(feed.items) else None
+    return msgspec.structs.replace(feed, items=feed.items[start:end], next_cursor=following)
+
+
+class Member(NamedTuple):
+    """An insight of an item, and those that say the same."""
+
+    insight_id: int
+    copies: list[int]
 
 
 class FeedReader:
@@ -61,7 +94,7 @@ class FeedReader:
 
     async def feed(self, user_id: str) -> Feed | None:
         """A user's feed; None if there is no such user."""
-        version = await self._version(user_id)
+        version = await self.version(user_id)
         if version is None:
             return None
         if version == 0:
@@ -91,16 +124,17 @@ class FeedReader:
 
     async def _build(self, clusters: sa.Row[Any]) -> Feed:
         shown = clusters.clusters[:_MAX_ITEMS]
-        texts = await self._texts([each["insights"][:TEXTS_PER_CLUSTER] for each in shown])
+        texts = await self._texts([_most_telling(each) for each in shown])
         started = time.perf_counter()
         summarizer, ttl = self._summarizer, self._ttl
         try:
-            summaries = await summarizer.summarize(texts) if texts else []
+            summaries = await summarizer.summarize(texts[:_MODEL_ITEMS]) if texts else []
         except SummarizerFailed:
             self._metrics.errors.labels("model").inc()
             logger.warning("a feed was summarized without the model", exc_info=True)
             summarizer, ttl = ExtractiveSummarizer(), _FALLBACK_TTL
-            summaries = await summarizer.summarize(texts)
+            summaries = await summarizer.summarize(texts[:_MODEL_ITEMS])
+        summaries += await ExtractiveSummarizer().summarize(texts[_MODEL_ITEMS:])
         self._metrics.model_seconds.observe(time.perf_counter() - started)
         self._metrics.reads.labels("built" if summarizer is self._summarizer else "without model").inc()
         feed = Feed(
@@ -127,7 +161,17 @@ class FeedReader:
             self._metrics.reads.labels("cached").inc()
         return cached
 
-    async def _version(self, user_id: str) -> int | None:
+    async def members(self, user_id: str, item_id: int) -> list[Member] | None:
+        """The insights of an item of the current version, by centrality; None if there is no such item."""
+        clusters = await self._clusters(user_id)
+        for cluster in [] if clusters is None else clusters.clusters:
+            if min(cluster["insights"]) == item_id:
+                copies = cluster.get("copies", {})
+                return [Member(each, copies.get(str(each), [])) for each in _distinct(cluster)]
+        return None
+
+    async def version(self, user_id: str) -> int | None:
+        """The version of a user's clusters, 0 before the first; None if there is no such user."""
         users = self._tables.user_stats
         query = sa.select(users.c.cluster_version).where(users.c.user_id == user_id)
         async with self._engine.connect() as sql:
@@ -148,8 +192,7 @@ class FeedReader:
         """The texts of groups of insights."""
         table = self._tables.insights
         insight_ids = [each for group in groups for each in group]
-        ids = sa.bindparam(None, insight_ids, sa.ARRAY(sa.BigInteger))
-        query = sa.select(table.c.insight_id, table.c.text).where(table.c.insight_id == sa.any_(ids))
+        query = sa.select(table.c.insight_id, table.c.text).where(is_one_of(table.c.insight_id, insight_ids))
         async with self._engine.connect() as sql:
             texts = dict((await sql.execute(query)).all())
         return [[texts[each] for each in group if each in texts] for group in groups]
@@ -163,4 +206,21 @@ def _item(summary: Summary, cluster: dict[str, Any]) -> Item:
         channel_ids=cluster["channels"],
         insight_ids=cluster["insights"][:_MAX_INSIGHTS],
         newest=datetime.fromisoformat(cluster["newest"]),
+        item_id=min(cluster["insights"]),
+        distinct=len(_distinct(cluster)),
+        new=cluster.get("new", 0),  # an earlier release has stored less
+        score=cluster.get("score", 0.0),
+        sources=cluster.get("sources", []),
     )
+
+
+def _most_telling(cluster: dict[str, Any]) -> list[int]:
+    """The insights to summarize: those that say different things first."""
+    distinct = dict.fromkeys(_distinct(cluster))
+    return [*distinct, *(each for each in cluster["insights"] if each not in distinct)][:TEXTS_PER_CLUSTER]
+
+
+def _distinct(cluster: dict[str, Any]) -> list[int]:
+    """The insights of a cluster without those that repeat another one."""
+    copies = {each for group in cluster.get("copies", {}).values() for each in group}
+    return [each for each in cluster["insights"] if each not in copies]

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated
 
 import msgspec
 from fastapi import APIRouter, Depends, Request, Response
 
+from ephemera.web import last_event_id
+from ephemera.web.fastapi import EVENT_RESPONSES, ProgressResponse
 from ephemera_services.feed.access import authorize
 from ephemera_services.feed.forms import (
+    ChannelId,
+    ChannelInsightsView,
     ChannelPath,
+    Cursor,
     FeedView,
+    InsightDetailView,
     InsightForm,
+    InsightsForm,
+    InsightsView,
     InsightView,
+    ItemInsightsView,
+    ItemInsightView,
+    Limit,
+    Number,
+    NumberPath,
     PlannerView,
     StatusView,
     Subscribed,
@@ -22,7 +34,8 @@ from ephemera_services.feed.forms import (
     Unsubscribed,
     UserPath,
 )
-from ephemera_services.feed.service import Aggregator, to_datetime
+from ephemera_services.feed.reader import StaleCursor
+from ephemera_services.feed.service import PAGE, Aggregator, to_datetime
 from ephemera_services.runtime import problem, problems
 
 router = APIRouter(prefix="/feed", tags=["feed"], dependencies=[Depends(authorize)])
@@ -34,18 +47,45 @@ def _service(request: Request) -> Aggregator:
 
 
 Service = Annotated[Aggregator, Depends(_service)]
+_EVENTS = {**EVENT_RESPONSES, **problems(404)}
 
 
-@router.post("/insights", status_code=201)
-async def publish(form: InsightForm, service: Service) -> InsightView:
-    """Publish an insight in a channel, which need not exist before."""
-    insight = await service.publish(form.channel_id, form.text)
-    return InsightView(
-        insight_id=insight.insight_id,
-        channel_id=insight.channel_id,
-        seq=insight.seq,
-        ts=datetime.fromtimestamp(insight.ts / 1000, UTC),
-    )
+@router.post(
+    "/insights",
+    status_code=201,
+    responses={200: {"model": InsightView, "description": "The channel had an insight of this URL"}},
+)
+async def publish(form: InsightForm, service: Service, response: Response) -> InsightView:
+    """Publish an insight in a channel, which need not exist before; a URL is published once."""
+    [insight] = await service.insights.publish([form.to_insight()])
+    if insight.duplicate:
+        response.status_code = 200
+    return InsightView.model_validate(insight)
+
+
+@router.post("/bulk/insights")
+async def publish_many(form: InsightsForm, service: Service) -> InsightsView:
+    """Publish up to 100 insights in one transaction."""
+    published = await service.insights.publish([each.to_insight() for each in form.insights])
+    return InsightsView(insights=[InsightView.model_validate(each) for each in published])
+
+
+@router.get("/insights")
+async def insights_of_channel(
+    channel_id: ChannelId, service: Service, before: Number | None = None, limit: Limit = PAGE
+) -> ChannelInsightsView:
+    """Insights of a channel, newest first, those with a `seq` before one."""
+    found = await service.insights.of_channel(channel_id, before=before, limit=limit)
+    return ChannelInsightsView(insights=[InsightDetailView.model_validate(each) for each in found])
+
+
+@router.get("/insights/{insight_id}", responses=problems(404))
+async def insight(insight_id: NumberPath, service: Service) -> InsightDetailView:
+    """An insight as it was published."""
+    found = await service.insights.get([insight_id])
+    if not found:
+        raise problem(404, "There is no such insight.")
+    return InsightDetailView.model_validate(found[insight_id])
 
 
 @router.get("/planner")
@@ -62,13 +102,58 @@ async def planner(service: Service) -> PlannerView:
     )
 
 
-@router.get("/users/{user_id}", response_model=FeedView, responses=problems(404))
-async def read(user_id: UserPath, service: Service) -> Response:
-    """A user's feed; it is summarized if the stored one has an older version."""
-    feed = await service.feed(user_id)
+@router.get("/users/{user_id}", response_model=FeedView, responses=problems(404, 410))
+async def read(
+    user_id: UserPath, service: Service, limit: Limit = PAGE, cursor: Cursor | None = None
+) -> Response:
+    """A page of a user's feed; it is summarized if the stored one has an older version.
+
+    A cursor is valid as long as its version: 410 means that there is a newer feed, which begins at its first
+    page.
+    """
+    try:
+        feed = await service.feed(user_id, limit, cursor)
+    except StaleCursor:
+        raise problem(410, "The cursor is not of the feed's current version; read its first page.") from None
     if feed is None:
         raise _unknown(user_id)
     return Response(msgspec.json.encode(feed), media_type="application/json")
+
+
+@router.get("/users/{user_id}/events", response_class=ProgressResponse, responses=_EVENTS)
+async def events(request: Request, user_id: UserPath, service: Service) -> Response:
+    """Server-sent events: one with `cluster_version` whenever there is something new to read."""
+    listener = await service.listen(user_id, last_event_id(request.scope))
+    if listener is None:
+        raise _unknown(user_id)
+    return ProgressResponse(listener)
+
+
+@router.get("/users/{user_id}/items/{item_id}/insights", responses=problems(404))
+async def insights_of_item(user_id: UserPath, item_id: NumberPath, service: Service) -> ItemInsightsView:
+    """The insights of an item of the current version, near-duplicates merged."""
+    found = await service.item_insights(user_id, item_id)
+    if found is None:
+        raise _no_item()
+    return ItemInsightsView(
+        insights=[
+            ItemInsightView(**each.insight._asdict(), duplicate_ids=each.duplicate_ids) for each in found
+        ]
+    )
+
+
+@router.put("/users/{user_id}/items/{item_id}/read", status_code=204, responses=problems(404))
+async def mark_read(user_id: UserPath, item_id: NumberPath, service: Service) -> None:
+    """Mark all insights of an item as read; with something new, it is unread again."""
+    if not await service.mark(user_id, item_id, read=True):
+        raise _no_item()
+
+
+@router.delete("/users/{user_id}/items/{item_id}/read", status_code=204, responses=problems(404))
+async def mark_unread(user_id: UserPath, item_id: NumberPath, service: Service) -> None:
+    """Mark all insights of an item as unread."""
+    if not await service.mark(user_id, item_id, read=False):
+        raise _no_item()
 
 
 @router.get("/users/{user_id}/status", responses=problems(404))
@@ -98,6 +183,10 @@ async def subscribe(
 async def unsubscribe(user_id: UserPath, channel_id: ChannelPath, service: Service) -> Unsubscribed:
     """End a subscription."""
     return Unsubscribed(unsubscribed=await service.unsubscribe(user_id, channel_id))
+
+
+def _no_item() -> Exception:
+    return problem(404, "The user's current feed has no such item.")
 
 
 def _unknown(user_id: str) -> Exception:

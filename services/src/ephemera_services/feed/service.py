@@ -7,26 +7,41 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera import Store
 from ephemera.patterns.embedders import Embedder
-from ephemera.patterns.planner import BoundPlanner, Insight, Tick
+from ephemera.patterns.planner import BoundPlanner, Tick
+from ephemera.patterns.progress import BoundProgress, Listener, Snapshot
 from ephemera_services.feed.cluster_queue import ClusterQueue, QueueLength
-from ephemera_services.feed.embeddings import embedding_columns, open_embedder
+from ephemera_services.feed.embeddings import open_embedder
 from ephemera_services.feed.feeds import Feed, FeedCache, SqlFeeds
-from ephemera_services.feed.keys import FeedKeys
+from ephemera_services.feed.insights import InsightDetail, Insights, NewInsight, PublishedInsight
+from ephemera_services.feed.keys import FeedKeys, NewVersion
 from ephemera_services.feed.metrics import Metrics
 from ephemera_services.feed.planner import LastTick
-from ephemera_services.feed.reader import FeedReader
+from ephemera_services.feed.read_marks import ReadMarks
+from ephemera_services.feed.reader import FeedReader, page
 from ephemera_services.feed.settings import Settings
 from ephemera_services.feed.summarizer import open_summarizer
 from ephemera_services.runtime import Resources
 
 DEFAULT_PLAN = "free"
+PAGE = 20
+"""Items of a page, by default."""
+_MAX_MEMBERS = 100  # insights of an item that are shown
+
+
+class ItemInsight(NamedTuple):
+    """An insight of an item, and the ids of its near-duplicates."""
+
+    insight: InsightDetail
+    duplicate_ids: list[int]
 
 
 @dataclass(frozen=True)
@@ -53,20 +68,19 @@ class Aggregator:
     engine: AsyncEngine
     planner: BoundPlanner
     embedder: Embedder
+    insights: Insights
+    marks: ReadMarks
+    news: BoundProgress[NewVersion]
     cache: FeedCache
     queue: ClusterQueue
     last_tick: LastTick
     reader: FeedReader
     metrics: Metrics
 
-    async def publish(self, channel_id: str, text: str) -> Insight:
-        """Publish an insight, with its embedding if the embedder answers."""
-        columns = await embedding_columns(self.embedder, text)
-        if not columns:
-            self.metrics.errors.labels("embedder").inc()
-        insight = await self.planner.publish(channel_id, text=text, **columns)
-        self.metrics.published.inc()
-        return insight
+    async def publish(self, channel_id: str, text: str, **origin: Any) -> PublishedInsight:
+        """Publish an insight; `origin` has any of source, URL, published time and language."""
+        [published] = await self.insights.publish([NewInsight(channel_id, text, **origin)])
+        return published
 
     async def subscribe(self, user_id: str, channel_id: str, plan: str | None) -> bool:
         """Subscribe a user, and create them if needed; False if they were subscribed already."""
@@ -92,12 +106,54 @@ class Aggregator:
         """Mark a user as active; an unknown user is not created."""
         await self.planner.touch(user_id)
 
-    async def feed(self, user_id: str) -> Feed | None:
-        """A user's feed, None if there is no such user; reading marks them as active."""
+    async def feed(self, user_id: str, limit: int = PAGE, cursor: str | None = None) -> Feed | None:
+        """A page of a user's feed, None if there is no such user; reading marks them as active.
+
+        `StaleCursor` if the cursor is of another version.
+        """
         feed = await self.reader.feed(user_id)
-        if feed is not None:
-            await self.planner.touch(user_id)
-        return feed
+        if feed is None:
+            return None
+        shown = page(feed, cursor, limit)
+        await self.planner.touch(user_id)
+        if not shown.items:
+            return shown
+        read = await self.marks.among(user_id, [each for item in shown.items for each in item.insight_ids])
+        items = [
+            msgspec.structs.replace(item, unread=sum(each not in read for each in item.insight_ids))
+            for item in shown.items
+        ]
+        return msgspec.structs.replace(shown, items=items)
+
+    async def item_insights(self, user_id: str, item_id: int) -> list[ItemInsight] | None:
+        """The insights of an item, nearest to its centroid first; None if there is no such item."""
+        members = await self.reader.members(user_id, item_id)
+        if members is None:
+            return None
+        shown = members[:_MAX_MEMBERS]
+        found = await self.insights.get([each.insight_id for each in shown])
+        return [
+            ItemInsight(found[each.insight_id], each.copies) for each in shown if each.insight_id in found
+        ]
+
+    async def mark(self, user_id: str, item_id: int, *, read: bool) -> bool:
+        """Mark the insights of an item as read or unread; False if there is no such item."""
+        members = await self.reader.members(user_id, item_id)
+        if members is None:
+            return False
+        insight_ids = [each for member in members for each in (member.insight_id, *member.copies)]
+        await (self.marks.add if read else self.marks.remove)(user_id, insight_ids)
+        return True
+
+    async def listen(self, user_id: str, after: str | None) -> Listener[NewVersion] | None:
+        """Listen for new versions of a user's clusters; None if there is no such user."""
+        if await self.reader.version(user_id) is None:
+            return None
+
+        async def snapshot(user_id: str) -> Snapshot:
+            return Snapshot({"cluster_version": await self.reader.version(user_id)}, ended=False)
+
+        return self.news.listen(user_id=user_id, after=after, snapshot=snapshot)
 
     async def status(self, user_id: str) -> UserStatus | None:
         """A user's state; None if there is no such user."""
@@ -164,6 +220,9 @@ async def open_aggregator(
             engine=engine,
             planner=planner,
             embedder=embedder,
+            insights=Insights(engine, planner, keys.tables, embedder, metrics),
+            marks=ReadMarks(engine, keys.tables.read_marks, planner.tables.insights),
+            news=store[keys.news],
             cache=cache,
             queue=ClusterQueue(store[keys.updates], engine, planner.tables, metrics),
             last_tick=LastTick(engine, keys.tables.last_tick),

@@ -52,6 +52,8 @@ class Settings(ServiceSettings, kw_only=True, frozen=True):
     """Number of newest insights that are clustered; the cost grows quadratically."""
     smallest_cluster: Annotated[int, msgspec.Meta(ge=2, le=100)] = 3
     """Minimum number of insights in a cluster."""
+    cohesion: Annotated[float, msgspec.Meta(gt=0, lt=1)] | None = None
+    """Least mean similarity within a cluster; by default 0.15 for the lexical embedder, 0.28 for models."""
 
     embedder: Literal["lexical", "minilm", "openai"] = "lexical"
     """The embedder: lexical, a model in the process, or an OpenAI-compatible endpoint."""

@@ -6,7 +6,9 @@ Without a model nothing is invented: summaries quote the insights, and the feed 
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
@@ -22,6 +24,7 @@ TEXTS_PER_CLUSTER = 5  # those nearest to the centroid
 _TITLE, _SENTENCE, _TEXT = 90, 240, 600  # characters
 _SENTENCES = 3
 _SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+|\n+")
+_WORD = re.compile(r"\w+")
 _MARKS = (".", "!", "?", "…", "。", "！", "？")
 _TIMEOUT = 20.0  # seconds
 _TASK = """\
@@ -56,7 +59,11 @@ class Summarizer(Protocol):
 
 
 class ExtractiveSummarizer:
-    """Quotes the first sentences of the texts nearest to a cluster's centroid."""
+    """Quotes the texts nearest to a cluster's centroid.
+
+    The title is the first sentence that has most of what is common to them, in as few other words as
+    possible; the summary is their first sentences.
+    """
 
     name = EXTRACTIVE
 
@@ -71,7 +78,19 @@ def _extracted(texts: Sequence[str]) -> Summary:
     for lead in leads:
         chosen.setdefault(lead.casefold(), _with_full_stop(_truncate(lead, _SENTENCE)))
     kept = list(chosen.values())[:_SENTENCES]
-    return Summary(_truncate(leads[0], _TITLE) if leads else "", " ".join(kept))
+    return Summary(_truncate(_commonest(leads), _TITLE) if leads else "", " ".join(kept))
+
+
+def _commonest(leads: Sequence[str]) -> str:
+    """Return the lead with the largest share of words that the others have too, the first of equal ones."""
+    words = [set(_WORD.findall(lead.casefold())) for lead in leads]
+    counts = Counter(word for lead in words for word in lead)
+
+    def commonness(lead: set[str]) -> float:
+        # The root: neither the shortest one, which says little, nor the longest, which has every word.
+        return sum(counts[word] - 1 for word in lead) / math.sqrt(len(lead)) if lead else 0.0
+
+    return leads[max(range(len(leads)), key=lambda index: (round(commonness(words[index]), 9), -index))]
 
 
 def _with_full_stop(sentence: str) -> str:

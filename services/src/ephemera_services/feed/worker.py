@@ -18,7 +18,7 @@ from prometheus_client import start_http_server
 from ephemera.patterns.events import Delivery
 from ephemera_services.feed.builder import Builder
 from ephemera_services.feed.cluster_queue import LOST
-from ephemera_services.feed.clusterer import ClusterPool
+from ephemera_services.feed.clusterer import ClusterPool, default_cohesion
 from ephemera_services.feed.keys import ClusterUpdate, FeedKeys
 from ephemera_services.feed.planner import PlannerLoop
 from ephemera_services.feed.service import Aggregator, open_aggregator
@@ -70,7 +70,9 @@ def _metrics_server(aggregator: Aggregator) -> Iterator[None]:
 async def run_planner_and_builders(aggregator: Aggregator, keys: FeedKeys) -> AsyncIterator[None]:
     """Run the planner and the builders within a block."""
     settings = aggregator.settings
-    async with ClusterPool(settings.builders, settings.smallest_cluster) as pool:
+    model = aggregator.embedder.model
+    cohesion = settings.cohesion if settings.cohesion is not None else default_cohesion(model)
+    async with ClusterPool(settings.builders, settings.smallest_cluster, cohesion) as pool:
         builder, planner = Builder(aggregator, pool), PlannerLoop(aggregator)
 
         async def update(task: ClusterUpdate, _: Delivery) -> None:
