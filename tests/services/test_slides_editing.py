@@ -182,6 +182,8 @@ def test_a_share_is_a_page_for_browsers(anna: Person, slides: Served, slides_pla
     anna.want(200, "PATCH", f"{path}/slides/{slide_id}", json=change)
     share = anna.want(201, "POST", f"{path}/shares", json={"days": 7})
     assert timedelta(days=6) < datetime.fromisoformat(share["expires_at"]) - datetime.now(UTC)
+    assert anna.want(200, "GET", f"{path}/shares") == share, "reading the link does not change its end"
+    Person(slides, VIEWER).want(403, "GET", f"{path}/shares")
     page = slides.client.get(share["url"], headers={"accept": "text/html,application/xhtml+xml"})
     assert page.headers["content-type"].startswith("text/html")
     assert "&lt;script&gt;" in page.text
@@ -196,6 +198,9 @@ def test_a_share_is_a_page_for_browsers(anna: Person, slides: Served, slides_pla
             "UPDATE slides.presentation_shares SET expires_at = now() WHERE token = %s", (share["token"],)
         )
     assert slides.client.get(share["url"]).status_code == 404
+    anna.want(404, "GET", f"{path}/shares")
+    listed = anna.want(200, "GET", "/presentations?limit=100")["presentations"]
+    assert [each["shared"] for each in listed if each["presentation_id"] == presentation_id] == [False]
     assert anna.want(201, "POST", f"{path}/shares")["token"] != share["token"]
 
 

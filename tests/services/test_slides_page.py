@@ -1,35 +1,78 @@
-"""The page of slides in a real browser: sign in, upload, watch, reload in the middle, download."""
+"""The page of slides in a real browser: from the sign-in to a deck that is edited, exported and shared.
+
+With EPHEMERA_SCREENSHOTS, a folder, the tests also save pictures of it.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import httpx
 import pytest
 from pptx import Presentation
 
+from ephemera_services import slides as package
 from ephemera_services.runtime import DEMO_PASSWORD
 from ephemera_services.slides import DEMO_DOCUMENT
+from ephemera_services.slides.themes import THEMES
 from tests.browsers import running_browser
 from tests.services.services import Served
 from tests.services.slides_processes import Model
-from tests.services.slides_users import EDITOR
+from tests.services.slides_users import EDITOR, VIEWER, Person
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytestmark = pytest.mark.usefixtures("slides_worker")
 
+SCREENSHOTS = os.environ.get("EPHEMERA_SCREENSHOTS")
+DESK, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
+LOOKS = (("light", DESK), ("dark", DESK), ("phone", PHONE), ("phone-dark", PHONE))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A browser of this machine."""
+    with running_browser() as running:
+        yield running
+
 
 @pytest.fixture
-def page() -> Iterator[Any]:
-    """A page in a browser of this machine, which must have no error at its end."""
+def page(browser: Any, slides: Served) -> Iterator[Any]:
+    """The page in a profile of its own, which has no error and asks no other host."""
     errors: list[str] = []
-    with running_browser() as browser:
-        page = browser.new_page()
-        page.set_default_timeout(30_000)
+    hosts: set[str] = set()
+    with browser.new_context(viewport=DESK) as context:
+        page = context.new_page()
+        page.set_default_timeout(60_000)
         page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("request", lambda request: hosts.add(urlsplit(request.url).netloc))
+        page.goto(slides.url + "/")
         yield page
     assert errors == []
+    assert hosts <= {urlsplit(slides.url).netloc, ""}
+
+
+def _sign_in(page: Any, email: str = EDITOR, password: str = DEMO_PASSWORD) -> None:
+    page.get_by_label("Organization").fill("Company")
+    page.get_by_label("E-mail").fill(email)
+    page.get_by_label("Password").fill(password)
+    page.get_by_role("button", name="Sign in").click()
+
+
+def _inspect(page: Any, name: str) -> None:
+    """In light, dark and on a phone nothing is wider than the screen; save pictures if they are wanted."""
+    for look, size in LOOKS:
+        page.emulate_media(color_scheme="dark" if "dark" in look else "light", reduced_motion="reduce")
+        page.set_viewport_size(size)
+        page.wait_for_function(f"innerWidth === {size['width']}")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (name, look)
+        if SCREENSHOTS is not None:
+            page.screenshot(path=Path(SCREENSHOTS) / f"{name}-{look}.png")
+    page.set_viewport_size(DESK)
 
 
 def test_a_presentation_from_sign_in_to_download(
@@ -37,41 +80,46 @@ def test_a_presentation_from_sign_in_to_download(
 ) -> None:
     """The bar moves while slides are written, is right again after a reload, and the PPTX opens."""
     expect = playwright.expect
-    page.goto(slides.url + "/")
-    page.get_by_label("Organization").fill("Company")
-    page.get_by_label("E-mail").fill(EDITOR)
-    page.get_by_label("Password").fill("not the password")
-    page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("alert")).to_contain_text("Wrong organization, address or password")
-    page.get_by_label("Password").fill(DEMO_PASSWORD)
-    page.get_by_role("button", name="Sign in").click()
+    _sign_in(page, password="not the password")
+    expect(page.get_by_role("alert").filter(has_text="Wrong")).to_contain_text(
+        "Wrong organization, address or password"
+    )
+    _inspect(page, "sign-in")
+    _sign_in(page)
+    expect(page.locator("#generate")).to_be_visible()
 
     file = tmp_path / "whales.txt"
     file.write_text(DEMO_DOCUMENT)
-    page.get_by_label("PDF, DOCX, PPTX or text").set_input_files(file)
-    page.get_by_role("button", name="Upload").click()
-    expect(page.locator("#documents")).to_contain_text("whales.txt: ready", timeout=30_000)
+    page.get_by_label("Add documents").set_input_files(file)
+    line = page.locator("#documents li").filter(has_text="whales.txt")
+    expect(line).to_contain_text("ready")
+    expect(line.get_by_role("checkbox")).to_be_checked()
 
     page.get_by_label("Topic").fill("Whales in a browser")
-    page.get_by_label("Slides").fill("4")
+    page.get_by_label("Number of slides").fill("4")
     slides_model.hold_at = 3
     slides_model.open.clear()
-    page.get_by_role("button", name="Write it").click()
-    expect(page.locator("#written li")).to_have_count(2, timeout=30_000)
+    page.get_by_role("button", name="Generate").click()
+    written = page.locator("#thumbs .written")
+    expect(written).to_have_count(2)
     assert page.locator("#bar").evaluate("bar => bar.value") == 49
 
     page.reload()
-    expect(page.locator("#written li")).to_have_count(2, timeout=30_000)
+    expect(written).to_have_count(2)
+    expect(page.locator("#state")).to_contain_text("Writing: Whales in a browser, part 3")
     assert page.locator("#bar").evaluate("bar => bar.value") == 49
+    expect(page.locator("#thumbs .coming")).to_have_count(2)
+    _inspect(page, "progress")
     slides_model.open.set()
-    expect(page.locator("#state")).to_have_text("Done.", timeout=30_000)
-    expect(page.locator("#written li")).to_have_count(4)
+    expect(page.locator("#state")).to_have_text("Done.")
+    expect(written).to_have_count(4)
     assert page.locator("#bar").evaluate("bar => bar.value") == 100
-    expect(page.locator("#notes")).to_contain_text("presentation: 4 slides were written.")
+    expect(page.locator("#toasts")).to_contain_text("Presentation: 4 slides were written.")
 
-    page.get_by_role("button", name="PPTX", exact=True).click()
+    page.get_by_role("button", name="Export").click()
+    page.get_by_role("button", name="PPTX").click()
     link = page.get_by_role("link", name="Download the PPTX")
-    expect(link).to_be_visible(timeout=30_000)
+    expect(link).to_be_visible()
     with page.expect_download() as downloading:
         link.click()
     saved = tmp_path / "deck.pptx"
@@ -80,5 +128,154 @@ def test_a_presentation_from_sign_in_to_download(
     assert deck.slides[0].shapes.title.text == "Whales in a browser, part 1"
     assert len(deck.slides) == 4
 
+    page.get_by_role("button", name="Close").click()
     page.get_by_role("button", name="Sign out").click()
     expect(page.get_by_label("E-mail")).to_be_visible()
+
+
+def _open(page: Any, slides: Served, presentation_id: str) -> None:
+    page.goto(f"{slides.url}/#/p/{presentation_id}")
+    playwright.expect(page.locator("#stage h2")).to_be_visible()
+
+
+def test_slides_are_edited_reordered_rewritten_and_deleted(page: Any, slides: Served, anna: Person) -> None:
+    """What is saved is there after a reload, also what was left without Save; the preview follows."""
+    expect = playwright.expect
+    made = _presentation(anna, "Herons by keyboard", 3)
+    _sign_in(page)
+    expect(page.locator("#presentations")).to_contain_text("Herons by keyboard")
+    _open(page, slides, made)
+    page.locator("#stage").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#position")).to_have_text("2 / 3")
+    expect(page.locator("#notes")).to_have_text("Say 2.")
+
+    page.get_by_role("button", name="Edit slide").click()
+    form = page.get_by_role("form", name="Edit slide")
+    expect(form.get_by_role("textbox", name="Title")).to_be_focused()
+    form.get_by_role("textbox", name="Title").fill("Herons stand still")
+    form.get_by_role("textbox", name="Bullets").fill("They wait\nThey strike")
+    expect(page.locator("#stage li")).to_have_text(["They wait", "They strike"])
+    form.get_by_role("button", name="Save").click()
+    expect(page.locator("#saved")).to_have_text("Saved")
+    form.get_by_role("textbox", name="Speaker notes").fill("Pause here.")
+    _inspect(page, "editor")
+    page.get_by_role("button", name="Next slide").click()
+    expect(page.locator("#position")).to_have_text("3 / 3")
+
+    page.locator("#thumbs button").nth(1).focus()
+    page.keyboard.press("Enter")
+    page.locator("#thumbs [aria-current]").press("Alt+ArrowUp")
+    titles = page.locator("#thumbs .slide h2")
+    expect(titles.first).to_have_text("Herons stand still")
+    expect(page.locator("#thumbs [aria-current]")).to_be_focused()
+    form.get_by_role("button", name="Move down").click()
+    expect(titles.nth(1)).to_have_text("Herons stand still")
+    page.locator("#thumbs button").nth(2).drag_to(page.locator("#thumbs > li").nth(0))
+    expect(titles.first).to_have_text("Herons by keyboard, part 3")
+
+    with page.expect_response(re.compile("/regenerate$")):
+        form.get_by_role("button", name="Regenerate").click()
+    expect(page.locator("#toasts")).to_contain_text("Presentation: The slide was written again.")
+    expect(page.locator("#thumbs .rewriting")).to_have_count(0)
+    page.locator("#thumbs button").nth(1).click()
+    form.get_by_role("button", name="Delete slide").click()
+    page.get_by_role("alertdialog").get_by_role("button", name="Delete").click()
+    expect(titles).to_have_text(["Herons by keyboard, part 3", "Herons stand still"])
+    page.reload()
+    expect(titles).to_have_text(["Herons by keyboard, part 3", "Herons stand still"])
+    page.get_by_role("button", name="Next slide").click()
+    expect(page.locator("#notes")).to_have_text("Pause here.")
+
+
+def test_a_link_is_shared_and_withdrawn(page: Any, browser: Any, slides: Served, anna: Person) -> None:
+    """Who is signed out opens it, without notes; after it is withdrawn it opens nothing."""
+    expect = playwright.expect
+    made = _presentation(anna, "Egrets to share", 3)
+    _sign_in(page)
+    expect(page.locator("#presentations")).to_contain_text("Egrets to share")
+    _open(page, slides, made)
+    _inspect(page, "deck")
+    page.get_by_role("button", name="Share", exact=True).click()
+    dialog = page.get_by_role("dialog", name="Share")
+    dialog.get_by_label("Expires").select_option("In a week")
+    dialog.get_by_role("button", name="Create the link").click()
+    expect(dialog.locator("#share-about")).to_contain_text("Open until")
+    link = dialog.get_by_label("Public link").input_value()
+    _inspect(page, "share")
+    with browser.new_context() as stranger:
+        opened = stranger.new_page()
+        opened.goto(link)
+        expect(opened.get_by_role("heading", name="Egrets to share, part 2")).to_be_visible()
+        assert "Say 2." not in opened.content()
+    page.reload()
+    page.get_by_role("button", name="Share", exact=True).click()
+    expect(dialog.locator("#share-about")).to_contain_text("1 view")
+    expect(dialog.get_by_label("Public link")).to_have_value(link)
+    dialog.get_by_role("button", name="Withdraw").click()
+    expect(dialog).to_contain_text("The link is withdrawn")
+    assert httpx.get(link, headers={"accept": "text/html"}).status_code == 404
+
+
+def test_the_library_is_searched_and_a_job_is_cancelled(
+    page: Any, slides: Served, slides_model: Model, anna: Person
+) -> None:
+    """A search finds what slides say; a cancelled presentation says so, and keeps what was written."""
+    expect = playwright.expect
+    _presentation(anna, "Bitterns in reeds", 2, theme="meadow")
+    _presentation(anna, "Storks on chimneys", 2, theme="night")
+    _sign_in(page)
+    cards = page.locator("#presentations li")
+    expect(cards.filter(has_text="Storks")).to_have_count(1)
+    _inspect(page, "library")
+    page.get_by_label("Search the library").fill("bitterns")
+    expect(cards).to_have_count(1)
+    expect(cards).to_contain_text("Bitterns in reeds")
+    page.get_by_label("Search the library").fill("<b>no such bird")
+    expect(page.locator("#shelf-state")).to_contain_text("contains “<b>no such bird”")
+
+    slides_model.hold_at = 2
+    slides_model.open.clear()
+    page.get_by_label("Topic").fill("Cranes that never land")
+    page.get_by_label("Number of slides").fill("3")
+    page.get_by_role("button", name="Generate").click()
+    expect(page.locator("#thumbs .written")).to_have_count(1)
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator("#state")).to_have_text("It was cancelled.")
+    slides_model.open.set()
+    expect(page.locator("#thumbs .written")).to_have_count(1)
+    expect(page.get_by_role("button", name="Export")).to_be_hidden()
+
+
+def test_viewers_look_and_change_nothing(page: Any, slides: Served, anna: Person) -> None:
+    """Who may only read sees the slides and notes, and no control that would be refused."""
+    expect = playwright.expect
+    made = _presentation(anna, "Grebes for viewers", 2)
+    _sign_in(page, VIEWER)
+    expect(page.locator("#presentations")).to_contain_text("Grebes for viewers")
+    expect(page.locator("#generate")).to_be_hidden()
+    _open(page, slides, made)
+    expect(page.locator("#notes")).to_have_text("Say 1.")
+    for name in ("Edit slide", "Share", "Export", "Delete", "Rename"):
+        expect(page.get_by_role("button", name=name, exact=True)).to_be_hidden()
+
+
+def test_every_field_has_a_label_and_themes_their_colours(page: Any) -> None:
+    """Fields and buttons have accessible names; the slides of the page have the colours of exports."""
+    unlabelled = """[...document.querySelectorAll("input, select, textarea")]
+        .filter(each => !each.labels.length && !each.getAttribute("aria-label")).length"""
+    assert page.evaluate(unlabelled) == 0
+    style = Path(package.__path__[0], "page", "deck.css").read_text()
+    names = {"background": "slide-background", "ink": "slide-ink", "accent": "accent-colour"}
+    for theme in THEMES.values():
+        block = style.partition(f'[data-theme="{theme.name}"]')[2].partition("}")[0]
+        for field in ("background", "ink", "primary", "on_primary", "accent", "accent_text", "tint"):
+            variable = names.get(field, field.replace("_", "-"))
+            assert f"--{variable}: #{getattr(theme, field)};" in block, (theme.name, field)
+
+
+def _presentation(person: Person, topic: str, slides: int, **more: Any) -> str:
+    begun = person.begin(topic, slides, **more)
+    assert person.finished(begun["job_id"])["state"] == "done"
+    return begun["presentation_id"]

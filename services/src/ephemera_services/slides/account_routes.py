@@ -13,6 +13,7 @@ from ephemera.web.fastapi import request_session
 from ephemera_services.runtime import problem, problems
 from ephemera_services.slides.access import API_ACCESS, Caller, RequireRole
 from ephemera_services.slides.forms import (
+    AccountView,
     BlockForm,
     CreatedUser,
     KeyForm,
@@ -66,9 +67,12 @@ async def logout(handle: Handle) -> None:
 
 
 @router.get("/auth/me", responses=problems(429))
-async def me(caller: Reader) -> LimitsView:
-    """The limits of the caller's organization."""
-    return LimitsView.model_validate(caller.limits)
+async def me(caller: Reader) -> AccountView:
+    """The caller's role, and the limits of their organization."""
+    limits = LimitsView.model_validate(caller.limits)
+    return AccountView.model_validate(
+        {**dict(limits), **{name: getattr(caller, name) for name in ("user_id", "organization_id", "role")}}
+    )
 
 
 @router.post("/api-keys", status_code=201, responses=problems(402, 403, 409, 429))

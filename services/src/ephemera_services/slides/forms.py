@@ -123,6 +123,14 @@ class LimitsView(BaseModel):
     period_end: datetime | None
 
 
+class AccountView(LimitsView):
+    """The caller, and the limits of their organization's plan."""
+
+    user_id: UUID
+    organization_id: UUID
+    role: RoleName
+
+
 class OrganizationView(BaseModel):
     """An organization and its plan."""
 

@@ -34,6 +34,7 @@ from ephemera_services.slides.google_slides import NEEDS_CREDENTIALS
 from ephemera_services.slides.progress_events import public_error
 from ephemera_services.slides.service import Slides
 from ephemera_services.slides.share_page import share_page
+from ephemera_services.slides.workspace import Share
 
 router = APIRouter(tags=["presentations"])
 
@@ -130,9 +131,13 @@ async def share(
 ) -> ShareView:
     """Create the public link of a presentation, or change its end; it shows no notes and no sources."""
     days = None if form is None else form.days
-    made = await caller.service.workspace.share(caller, presentation_id, days)
-    url = str(request.url_for("shared", token=made.token).path)
-    return ShareView(url=url, **made._asdict())
+    return _share_view(request, await caller.service.workspace.share(caller, presentation_id, days))
+
+
+@router.get("/presentations/{presentation_id}/shares", responses=problems(403, 404, 429))
+async def read_share(presentation_id: UUID, caller: Editor, request: Request) -> ShareView:
+    """The public link of a presentation; 404 if it is not shared, or no longer."""
+    return _share_view(request, await caller.service.workspace.find_share(caller, presentation_id))
 
 
 @router.delete("/presentations/{presentation_id}/shares", status_code=204, responses=problems(403, 404, 429))
@@ -184,6 +189,11 @@ async def usage(caller: Reader) -> UsageView:
 def _without_sources(slides: Sequence[Any]) -> list[Any]:
     """Slides without one that is about nothing but the sources."""
     return [slide for slide in slides if slide.layout != "closing" or slide.bullets]
+
+
+def _share_view(request: Request, share: Share) -> ShareView:
+    url = str(request.url_for("shared", token=share.token).path)
+    return ShareView(url=url, **share._asdict())
 
 
 def slide_view(row: Any) -> SlideView:

@@ -19,7 +19,7 @@ from ephemera_services.slides.access import Caller
 from ephemera_services.slides.jobs import rewrite
 from ephemera_services.slides.keys import JOBS
 from ephemera_services.slides.tables import documents, presentations, shares, slides
-from ephemera_services.slides.workspace import NOT_FOUND, TOKENS_PER_SLIDE, Workspace
+from ephemera_services.slides.workspace import NOT_FOUND, OPEN_SHARE, TOKENS_PER_SLIDE, Workspace
 
 _JOBS = JOBS.tables.jobs
 _OPEN = ("waiting", "running")
@@ -41,7 +41,7 @@ class SlideEditor:
         )
         matches = or_(_contains(p.topic, query), _contains(p.title, query), within.exists())
         count = select(func.count()).where(s.presentation_id == p.id).scalar_subquery()
-        shared = select(shares.c.token).where(shares.c.presentation_id == p.id).exists()
+        shared = select(shares.c.token).where(shares.c.presentation_id == p.id, OPEN_SHARE).exists()
         columns: list[Any] = [
             p[name] for name in ("id", "job_id", "topic", "title", "theme", "language", "created_at")
         ]

@@ -42,6 +42,8 @@ TOKENS_PER_SLIDE = 1_000
 _GIGABYTE = 1_000_000_000
 _JOBS, _STEPS = JOBS.tables.jobs, JOBS.tables.steps
 NOT_FOUND = "Not found, or not in your organization."
+OPEN_SHARE = or_(shares.c.expires_at.is_(None), shares.c.expires_at > func.now())
+"""The condition that a public link has not expired."""
 
 
 class Upload(NamedTuple):
@@ -209,8 +211,18 @@ class Workspace:
             expired = delete(shares).where(c.presentation_id == presentation_id, c.expires_at <= func.now())
             await sql.execute(expired)
             found = (await sql.execute(changed.returning(c.token, c.expires_at, c.view_count))).one()
+        return await self._with_pending_views(presentation_id, found)
+
+    async def find_share(self, caller: Caller, presentation_id: UUID) -> Share:
+        """The public link of a presentation; 404 if there is none, or if it has expired."""
+        await self.presentation(caller, presentation_id)
+        c = shares.c
+        found = select(c.token, c.expires_at, c.view_count).where(c.presentation_id == presentation_id)
+        return await self._with_pending_views(presentation_id, await self._one(found.where(OPEN_SHARE)))
+
+    async def _with_pending_views(self, presentation_id: UUID, row: Row[Any]) -> Share:
         waiting = await self._views.pending(presentation_id=str(presentation_id))
-        return Share(found.token, found.expires_at, found.view_count + waiting.get("view_count", 0))
+        return Share(row.token, row.expires_at, row.view_count + waiting.get("view_count", 0))
 
     async def withdraw_share(self, caller: Caller, presentation_id: UUID) -> None:
         """Delete the public link of a presentation; 404 if there is none."""
@@ -226,9 +238,7 @@ class Workspace:
         query = select(p.id, p.organization_id, p.title, p.topic, p.theme).join(
             shares, shares.c.presentation_id == p.id
         )
-        ends = shares.c.expires_at
-        valid = or_(ends.is_(None), ends > func.now())
-        found = await self._one(query.where(shares.c.token == token, valid))
+        found = await self._one(query.where(shares.c.token == token, OPEN_SHARE))
         await self._views.add(presentation_id=str(found.id), view_count=1, fallback=self._view_table)
         return found
 
