@@ -15,7 +15,7 @@ from ephemera_services.league.keys import SITE, WINDOWS, catalogue
 from ephemera_services.league.middleware import LeagueMiddleware, store_of
 from ephemera_services.league.service import open_league
 from ephemera_services.league.settings import Settings
-from ephemera_services.league.tables import metadata
+from ephemera_services.league.tables import FENCES, metadata
 from ephemera_services.runtime import (
     InvalidSettings,
     ServiceDefinition,
@@ -40,6 +40,7 @@ def create_app(settings: Settings) -> FastAPI:
         separate_queue=settings.redis_megabytes is not None,
         store_resources=lambda engine: {SITE: engine, WINDOWS: engine},
         pool_class=database.pool_class(),
+        guards=(FENCES,),
     )
     return create_application(
         settings,

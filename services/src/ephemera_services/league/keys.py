@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from ephemera import Catalogue, sliding
+from ephemera import Catalogue, fixed, sliding
 from ephemera.patterns.cache import LocalCache
 from ephemera.patterns.fanout import Fanout
 from ephemera.patterns.http_cache import Freshness, HttpCache, Representation, Resource
@@ -52,6 +52,17 @@ class AdminEvent(msgspec.Struct, frozen=True):
     kind: Literal["score", "event", "finalized", "votes", "ads"]
     match_id: int | None = None
     count: int = 1
+
+
+class LegacyProgress(msgspec.Struct, frozen=True):
+    """How far the migration of old predictions is."""
+
+    copied: int
+    superseded: int
+    """A later prediction of the same user and match exists."""
+    rejected: int
+    """The user or the match does not exist, or the score is unreadable."""
+    left: int
 
 
 def _freshness(seconds: float, stale: float) -> Freshness:
@@ -303,6 +314,20 @@ FINALIZATION_LOCK = Locks(
     "lock:finalization",
     lease=timedelta(seconds=10),
     purpose="One finalization at a time, until its pages have changed",
+)
+LEGACY = catalogue.value(
+    "predictions:legacy",
+    LegacyProgress,
+    lifetime=fixed(minutes=5),
+    purpose="How far the migration of old predictions is; written by each of its batches",
+    saves="counting all old records for each batch and each look at the monitor",
+    if_lost="the records are counted again",
+)
+LEGACY_LOCK = Locks(
+    catalogue,
+    "lock:predictions:legacy",
+    lease=timedelta(seconds=30),
+    purpose="One process migrates old predictions",
 )
 LEADERBOARDS_LOCK = Locks(
     catalogue, "lock:leaderboards", lease=timedelta(seconds=10), purpose="One process computes leaderboards"

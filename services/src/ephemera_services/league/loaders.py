@@ -18,6 +18,7 @@ from ephemera_services.league.tables import (
     clubs,
     comments,
     events,
+    legacy_predictions,
     matches,
     predictions,
     ranks,
@@ -33,6 +34,7 @@ LIVE_LIFETIME = timedelta(minutes=3)
 BOARDS = ("season", "week")
 _ID = re.compile(r"[1-9][0-9]{0,14}")
 _RANGE = re.compile(r"([1-9]|1[0-4])d")
+_SCORE = re.compile(r"([0-9]{1,2}):([0-9]{1,2})")
 _MAX_RESULTS = 100
 _FORM = 5  # matches that a club's form shows
 
@@ -42,6 +44,12 @@ home, away = clubs.alias("home"), clubs.alias("away")
 def parse_id(text_: str) -> int | None:
     """Parse an id of a URL in its canonical form; None if it is not one."""
     return int(text_) if _ID.fullmatch(str(text_)) else None
+
+
+def parse_score(text_: str) -> list[int] | None:
+    """Parse the score of an old prediction; None if it is unreadable."""
+    score = _SCORE.fullmatch(text_)
+    return [int(goals) for goals in score.groups()] if score else None
 
 
 def is_id(**fields: Any) -> bool:
@@ -322,23 +330,46 @@ async def active_predictions(engine: AsyncEngine, range: str) -> list[dict[str, 
 
 
 async def user_predictions(engine: AsyncEngine, user_id: str) -> list[dict[str, Any]]:
-    """A user's predictions, latest matches first."""
+    """A user's predictions, latest matches first, with the old ones that are not migrated yet."""
+    order = (desc(matches.c.kickoff), matches.c.id)
     query = (
         _matches()
         .add_columns(
             predictions.c.home_goals.label("predicted_home"),
             predictions.c.away_goals.label("predicted_away"),
             predictions.c.points,
+            predictions.c.placed_at,
         )
         .join(predictions, predictions.c.match_id == matches.c.id)
         .where(predictions.c.user_id == int(user_id))
-        .order_by(desc(matches.c.kickoff), matches.c.id)
+        .order_by(*order)
         .limit(_MAX_RESULTS)
     )
-    (rows,) = await _fetch_all(engine, query)
-    return [
-        {**_summary(row), "prediction": [row.predicted_home, row.predicted_away], "points": row.points}
+    old = (
+        _matches()
+        .add_columns(legacy_predictions.c.score, legacy_predictions.c.placed_at)
+        .join(legacy_predictions, legacy_predictions.c.match_id == matches.c.id)
+        .where(legacy_predictions.c.user_id == int(user_id), legacy_predictions.c.outcome.is_(None))
+        .order_by(*order, desc(legacy_predictions.c.placed_at), desc(legacy_predictions.c.id))
+        .limit(_MAX_RESULTS)
+    )
+    rows, old_rows = await _fetch_all(engine, query, old)
+    pages = {
+        row.id: {
+            **_summary(row),
+            "prediction": [row.predicted_home, row.predicted_away],
+            "points": row.points,
+        }
         for row in rows
+    }
+    placed = {row.id: row.placed_at for row in rows}
+    for row in old_rows:  # the latest of a match first
+        score = parse_score(row.score)
+        if score is not None and (row.id not in placed or placed[row.id] < row.placed_at):
+            pages[row.id] = {**_summary(row), "prediction": score, "points": None}
+            placed[row.id] = row.placed_at
+    return sorted(pages.values(), key=lambda page: (page["kickoff"], -page["id"]), reverse=True)[
+        :_MAX_RESULTS
     ]
 
 

@@ -7,9 +7,10 @@ only invalidates the pages again, with another one it corrects the first.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import and_, case, func, insert, select, update
+from sqlalchemy import Update, and_, case, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera import Store
@@ -93,7 +94,7 @@ class Matches:
                 .where(matches.c.id == match_id)
                 .values(live_revision=matches.c.live_revision + 1, ended_at=ended, **values)
             )
-            await sql.execute(_points_update(match_id, home_goals, away_goals))
+            await sql.execute(points_update([match_id]))
 
     async def _require_unfinished(self, sql: Any, match_id: int) -> None:
         query = select(matches.c.status).where(matches.c.id == match_id).with_for_update()
@@ -116,9 +117,11 @@ def _affected_pages(match_id: int, clubs: Any) -> list[PageRef]:
     return [*(page.at() for page in pages), *_live_pages(match_id), meta, *club_pages, ACTIVE.at(range="6d")]
 
 
-def _points_update(match_id: int, home_goals: int, away_goals: int) -> Any:
-    exact = and_(predictions.c.home_goals == home_goals, predictions.c.away_goals == away_goals)
+def points_update(match_ids: Sequence[int]) -> Update:
+    """Set the points of all predictions of finished matches."""
+    home, away = matches.c.home_goals, matches.c.away_goals
+    exact = and_(predictions.c.home_goals == home, predictions.c.away_goals == away)
     winner = func.sign(predictions.c.home_goals - predictions.c.away_goals)
-    right = winner == (home_goals > away_goals) - (home_goals < away_goals)
-    points = case((exact, EXACT), (right, RIGHT_WINNER), else_=0)
-    return update(predictions).where(predictions.c.match_id == match_id).values(points=points)
+    points = case((exact, EXACT), (winner == func.sign(home - away), RIGHT_WINNER), else_=0)
+    scored = and_(predictions.c.match_id == matches.c.id, matches.c.status == "finished")
+    return update(predictions).where(scored, matches.c.id.in_(match_ids)).values(points=points)

@@ -17,7 +17,7 @@ from ephemera.errors import EphemeraError, ServerError
 from ephemera.operations.survey import read_info
 from ephemera_services.league.database_figures import DatabaseFigures, DatabaseMeter
 from ephemera_services.league.figures import RequestFigures, RequestMeter
-from ephemera_services.league.keys import RESOURCES
+from ephemera_services.league.keys import RESOURCES, LegacyProgress
 
 MIN_HIT_RATIO = 0.85
 MAX_P95 = 1000.0
@@ -56,6 +56,8 @@ class Report(msgspec.Struct, frozen=True):
     """None if it is down, or its user lacks the permission."""
     database: DatabaseFigures
     votes_waiting: int | None
+    legacy_predictions: LegacyProgress | None
+    """How far their migration is; None some minutes after it."""
     advice: list[str]
 
 
@@ -67,7 +69,7 @@ class Monitor:
         self._meter = meter
         self._database = database
 
-    async def report(self, votes_waiting: int | None) -> Report:
+    async def report(self, votes_waiting: int | None, legacy: LegacyProgress | None) -> Report:
         """The current figures."""
         pages, http, refused = self.pages(), self._meter.read(), False
         try:
@@ -77,7 +79,7 @@ class Monitor:
         database = self._database.read()
         advice = list(advise(pages, http.requests, http.p95, redis, refused=refused))
         advice += advise_database(database)
-        return Report(pages, http, http.error_rate, redis, database, votes_waiting, advice)
+        return Report(pages, http, http.error_rate, redis, database, votes_waiting, legacy, advice)
 
     def pages(self) -> Pages:
         """The hit ratio of this process's pages."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -25,6 +25,7 @@ from ephemera_services.league.database_figures import DatabaseMeter
 from ephemera_services.league.figures import RequestMeter
 from ephemera_services.league.keys import ADMINS, ATTEMPTS, LIMITS, SITE, WINDOWS, AdminEvent
 from ephemera_services.league.leaderboards import Leaderboards
+from ephemera_services.league.legacy_predictions import LegacyPredictions
 from ephemera_services.league.matches import Matches
 from ephemera_services.league.metrics import Metrics
 from ephemera_services.league.monitor import Monitor, Report
@@ -51,17 +52,18 @@ class League:
     matches: Matches
     supporters: Supporters
     leaderboards: Leaderboards
+    legacy_predictions: LegacyPredictions
     monitor: Monitor
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     """Background work after a finalization."""
 
     async def report(self) -> Report:
         """The monitoring report."""
-        try:
+        waiting = legacy = None
+        with suppress(ConnectionFailed):
             waiting = await self.supporters.waiting()
-        except ConnectionFailed:
-            waiting = None
-        return await self.monitor.report(waiting)
+            legacy = await self.legacy_predictions.progress()
+        return await self.monitor.report(waiting, legacy)
 
     def after_result(self) -> None:
         """Compute leaderboards and prewarm pages in the background, after a finalization."""
@@ -82,7 +84,7 @@ class League:
 async def open_league(
     settings: Settings, resources: Resources, meter: RequestMeter, database: DatabaseMeter
 ) -> AsyncIterator[League]:
-    """Open the service with its background work: votes, leaderboards, prewarming."""
+    """Open the service with its background work: votes, leaderboards, old predictions, prewarming."""
     engine, store = resources.engine, resources.store
     database.attach(engine, Metrics(resources.registry))
     limits = store[LIMITS]
@@ -94,6 +96,7 @@ async def open_league(
     limits.set_limit(LIMITS["register"], settings.registrations_per_hour)
     limits.set_limit(LIMITS["register-total"], settings.all_registrations_per_hour)
     passwords = Passwords(settings.password_memory)
+    leaderboards = Leaderboards(engine, store, settings.leaderboards_every)
     league = League(
         settings=settings,
         engine=engine,
@@ -106,7 +109,8 @@ async def open_league(
         accounts=Accounts(engine, passwords),
         matches=Matches(engine, store),
         supporters=Supporters(engine, store),
-        leaderboards=Leaderboards(engine, store, settings.leaderboards_every),
+        leaderboards=leaderboards,
+        legacy_predictions=LegacyPredictions(engine, store, leaderboards),
         monitor=Monitor(store, meter, database),
     )
     league.attempts.set_limit(settings.wrong_passwords_per_hour)
@@ -116,12 +120,14 @@ async def open_league(
     await _apply_memory_budget(settings, store)
     if settings.prewarm:
         league.site.prewarm_at_openings()
-    boards = asyncio.create_task(league.leaderboards.run())
+    working = [
+        asyncio.create_task(work) for work in (league.leaderboards.run(), league.legacy_predictions.run())
+    ]
     try:
         async with league.supporters.flusher:
             yield league
     finally:
-        await cancel_and_wait([boards, *league.tasks])
+        await cancel_and_wait([*working, *league.tasks])
         passwords.close()
 
 

@@ -66,7 +66,9 @@ class Supporters:
             matches.c.id == match_id, matches.c.status == "scheduled", matches.c.kickoff > func.now()
         )
         adding = insert(predictions).from_select(["user_id", "match_id", *values], row)
-        placing = adding.on_conflict_do_update(index_elements=["user_id", "match_id"], set_=values)
+        placing = adding.on_conflict_do_update(
+            index_elements=["user_id", "match_id"], set_={**values, "placed_at": func.now()}
+        )
         async with self._engine.begin() as sql:
             placed = (await sql.execute(placing.returning(predictions.c.match_id))).scalar_one_or_none()
             if placed is None:

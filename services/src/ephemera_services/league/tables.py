@@ -1,7 +1,8 @@
 """The tables of the league. Times are UTC, by the database's clock.
 
 There is no table of standings: they are computed from finished matches, so they cannot disagree with the
-results. A match's revisions count the changes of its parts; `etag:md:{match_id}` shows them.
+results. A match's revisions count the changes of its parts; `etag:md:{match_id}` shows them. Records of the
+first version of the site wait in `legacy_predictions` until they are migrated.
 """
 
 from __future__ import annotations
@@ -21,7 +22,12 @@ from sqlalchemy import (
     func,
 )
 
+from ephemera.patterns.locks import FenceGuard
+
 metadata = MetaData(schema="league")
+
+FENCES = FenceGuard("league.lock_fences")
+"""Refuses batches of a migration whose lock another process has acquired."""
 
 
 def _instant(name: str, *, now: bool = False, nullable: bool = False) -> Column[object]:
@@ -117,6 +123,25 @@ predictions = Table(
     _instant("placed_at", now=True),
 )
 Index("predictions_by_match", predictions.c.match_id)
+
+legacy_predictions = Table(
+    "legacy_predictions",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("user_id", BigInteger, nullable=False),
+    Column("match_id", BigInteger, nullable=False),
+    Column("score", Text, nullable=False, comment="as the first version of the site stored it: '2:1'"),
+    _instant("placed_at"),
+    Column(
+        "outcome",
+        Text,
+        CheckConstraint("outcome IN ('copied', 'superseded', 'orphan', 'unreadable')"),
+        comment="null until it is migrated",
+    ),
+)
+_left = legacy_predictions.c.outcome.is_(None)
+Index("legacy_predictions_left", legacy_predictions.c.id, postgresql_where=_left)
+Index("legacy_predictions_of_user", legacy_predictions.c.user_id, postgresql_where=_left)
 
 votes = Table(
     "votes",
