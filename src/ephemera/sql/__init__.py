@@ -22,6 +22,9 @@ rolling deploy.
 *Your own Alembic.* Pass `include_object` to `context.configure` in `env.py`, and autogenerate leaves these
 tables alone, whether or not they are in your metadata.
 
+*Connections.* `create_async_engine(url, poolclass=ShrinkingPool)` makes an engine whose pool closes the
+connections that were not used for a while.
+
 Needs the extra `sql`: SQLAlchemy 2, psycopg 3 and Alembic. *When the database is down*, calls raise what
 SQLAlchemy raises, and nothing was changed.
 """
@@ -43,6 +46,7 @@ from ephemera.sql._schema import (
     include_object,
     schemas_of,
 )
+from ephemera.sql._shrinking_pool import ShrinkingPool
 from ephemera.sql._upgrade import migrate, upgrade, upgrade_sql
 from ephemera.sql._versions import SchemaVersion, verify, verify_at_start, versions
 
@@ -51,6 +55,7 @@ __all__ = [
     "HasTables",
     "Revision",
     "SchemaVersion",
+    "ShrinkingPool",
     "SqlDeclaration",
     "SqlSchema",
     "create_declared_tables",

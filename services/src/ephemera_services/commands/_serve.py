@@ -33,12 +33,19 @@ def serve(
     import uvicorn
 
     from ephemera.web import uvicorn_limits
-    from ephemera_services.runtime import ServiceServer, bind_sockets, configure_logging, read_settings
+    from ephemera_services.runtime import (
+        ServiceServer,
+        bind_sockets,
+        configure_logging,
+        read_settings,
+        tune_malloc,
+    )
 
     settings = read_settings(settings_type, os.environ)
     _check_reach(host, settings)
     check_free(host, port)
     configure_logging(settings.log_level)
+    tune_malloc()
     app = create_app(settings)
     config = uvicorn.Config(
         app,

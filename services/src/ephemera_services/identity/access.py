@@ -36,7 +36,7 @@ from ephemera_services.runtime import SignInAttempt, problem, unauthorized
 if TYPE_CHECKING:
     from ephemera_services.identity.service import Identity
 
-_MAX_VERIFIED = 10_000
+_MAX_VERIFIED = 4096
 _MAX_USER_AGENT = 256
 _NO_TOKEN = "Send an access token: Authorization: Bearer ..."  # noqa: S105
 

@@ -19,8 +19,8 @@ from sqlalchemy import PoolProxiedConnection, event
 from sqlalchemy.engine import Connection, ExceptionContext
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncEngine
-from sqlalchemy.pool import AsyncAdaptedQueuePool
 
+from ephemera.sql import ShrinkingPool
 from ephemera_services.league.metrics import Metrics
 
 _WINDOW = 60  # seconds
@@ -104,18 +104,18 @@ class DatabaseMeter:
     def __init__(self, slow: timedelta) -> None:
         self._slow = slow.total_seconds()
         self._metrics: Metrics | None = None
-        self._pool: Callable[[], AsyncAdaptedQueuePool] | None = None
+        self._pool: Callable[[], ShrinkingPool] | None = None
         self._queries = self._errors = self._slow_queries = self._waits = self._timeouts = 0
         self._longest_wait = 0.0
         self._recent, self._recent_slow = RecentCount(), RecentCount()
         self._recent_requests, self._recent_waits = RecentCount(), RecentCount()
         self._statements: dict[str, SlowStatement] = {}  # the least recent first
 
-    def pool_class(self) -> type[AsyncAdaptedQueuePool]:
+    def pool_class(self) -> type[ShrinkingPool]:
         """Return a pool, for the engine, that reports waits to this meter."""
         meter = self
 
-        class MeasuredPool(AsyncAdaptedQueuePool):
+        class MeasuredPool(ShrinkingPool):
             """A pool that notices who finds all connections in use."""
 
             def connect(self) -> PoolProxiedConnection:
@@ -137,9 +137,9 @@ class DatabaseMeter:
     def attach(self, engine: AsyncEngine, metrics: Metrics) -> None:
         """Measure the queries of an engine whose pool is of `pool_class`."""
 
-        def pool() -> AsyncAdaptedQueuePool:
+        def pool() -> ShrinkingPool:
             found = engine.sync_engine.pool
-            if not isinstance(found, AsyncAdaptedQueuePool):
+            if not isinstance(found, ShrinkingPool):
                 raise TypeError(f"the pool of the engine is {found!r}: give it `pool_class()`")
             return found
 

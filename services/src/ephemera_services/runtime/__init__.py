@@ -34,6 +34,7 @@ from ephemera_services.runtime.mail import (
     SmtpTransport,
     mail_problems,
 )
+from ephemera_services.runtime.memory import tune_malloc
 from ephemera_services.runtime.outbox import TransactionalOutbox, outbox_table
 from ephemera_services.runtime.problem_documents import NO_BACKEND, problem, problems, unauthorized
 from ephemera_services.runtime.resources import (
@@ -123,6 +124,7 @@ __all__ = [
     "require_server_urls",
     "run_limited",
     "run_until_signalled",
+    "tune_malloc",
     "unauthorized",
     "variable_names",
     "web_page_router",

@@ -17,13 +17,12 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from sqlalchemy import MetaData, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
-from sqlalchemy.pool import AsyncAdaptedQueuePool
 from sqlalchemy.schema import CreateSchema
 from starlette.middleware import Middleware
 
 from ephemera import Catalogue, Store, connect, embedded
 from ephemera.operations.configuration import mark_server
-from ephemera.sql import migrate
+from ephemera.sql import ShrinkingPool, migrate
 from ephemera_services.runtime.settings import ServiceSettings
 
 _POOL_SIZE = 10
@@ -51,7 +50,7 @@ class ServiceDefinition:
     """The `resources=` of its store: what declarations need besides Redis."""
     guards: tuple[Any, ...] = ()
     """Declarations with tables that are not in the catalogue."""
-    pool_class: type[AsyncAdaptedQueuePool] = AsyncAdaptedQueuePool
+    pool_class: type[ShrinkingPool] = ShrinkingPool
     """The engine's pool of connections."""
 
 
@@ -102,7 +101,7 @@ async def open_engine(
     url: str,
     tables: MetaData,
     *declarations: Any,
-    pool_class: type[AsyncAdaptedQueuePool] = AsyncAdaptedQueuePool,
+    pool_class: type[ShrinkingPool] = ShrinkingPool,
 ) -> AsyncIterator[AsyncEngine]:
     """Open an engine on PostgreSQL, migrate the tables of declarations, and create all others."""
     engine = create_async_engine(

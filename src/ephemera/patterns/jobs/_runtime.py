@@ -41,7 +41,7 @@ from ephemera.patterns.jobs._job_queries import JobQueries, ScheduleRow
 from ephemera.patterns.jobs._queues import QueueSettings, QueueTable, Rate, limit_columns
 from ephemera.patterns.jobs._rows import JobRow, JobRows, QueuedJob
 from ephemera.patterns.jobs._schedules import ScheduleDispatcher
-from ephemera.sql import CheckedEngine, migrate
+from ephemera.sql import CheckedEngine, ShrinkingPool, migrate
 
 if TYPE_CHECKING:
     from ephemera.patterns.jobs._declaration import Jobs
@@ -63,6 +63,8 @@ _log = logging.getLogger("ephemera.jobs")
 def sql_engine(url: str, **pool: Any) -> AsyncEngine:
     """An engine for a PostgreSQL URL, by psycopg; each connection is tested before it is used.
 
+    Connections that were not used for half a minute are closed (`ephemera.sql.ShrinkingPool`).
+
     `pool` takes further arguments of SQLAlchemy's `create_async_engine`, as in `pool_size=20`.
 
     The URL may begin with `postgresql://` or, as many hosts write it, `postgres://`.
@@ -75,7 +77,7 @@ def sql_engine(url: str, **pool: Any) -> AsyncEngine:
         raise InvalidUrl(f"jobs are stored in PostgreSQL, not in {parsed.get_backend_name()}; {_EXAMPLE}")
     return create_async_engine(
         parsed.set(drivername="postgresql+psycopg"),
-        **{"pool_pre_ping": True, **pool},
+        **{"pool_pre_ping": True, "poolclass": ShrinkingPool, **pool},
         hide_parameters=True,
         connect_args={name: value for name, value in _TIMEOUTS.items() if name not in parsed.query},
     )

@@ -33,7 +33,7 @@ from ephemera.patterns.rate_limits._claims import MAX_UNITS, Claim
 NO_TIER = ""
 """The tier of a rule that has none."""
 
-_CLAIMS_CACHED = 4096  # for each limit of a rule
+_CLAIMS_CACHED = 2048  # for each limit of a rule, about 1 KB each
 _GIVEN_LIMITS_CACHED = 256  # limits given by `at`
 _GIVEN_CLAIMS_CACHED = 256  # claims of each of those
 _LONGEST_REFILL = 8 * 365 * 86_400 * 1_000_000  # microseconds: less than the 48 bits that the script takes

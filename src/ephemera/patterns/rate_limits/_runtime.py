@@ -34,7 +34,7 @@ from ephemera.patterns.rate_limits._slots import ClusterChecks, Corrections
 if TYPE_CHECKING:
     from ephemera.patterns.rate_limits._declaration import RateLimits
 
-_JOINT_CACHED = 4096
+_JOINT_CACHED = 2048
 
 
 class CostReservation:
