@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 # Tests and the demonstration start hundreds of processes: without bytecode each would compile all of it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check tests test-matrix test-wheels test-minilm coverage test-redis test-cluster lint format docs docs-site docs-serve bench chaos fuzz mutants load security audit deploy release-check clean certify
+.PHONY: help demo test check tests test-matrix test-wheels test-minilm coverage test-redis test-cluster lint format docs docs-site docs-serve bench chaos soak fuzz mutants load security audit deploy release-check clean certify
 help:
 	@echo "make demo    five services, their servers, workers and a console, until Ctrl-C"
 	@echo "make test    format, lint, types, import contracts, and the tests on the embedded server"
@@ -29,6 +29,7 @@ help:
 	@echo "make mutants  single changes of the code: do the tests notice? goes on where it was stopped; ARGS=\"--fresh\""
 	@echo "make certify  others' test suites, stock and with our adapters; ARGS=\"--suite NAME\" or ARGS=--short"
 	@echo "make chaos   the long fault campaigns of all services: ARGS=\"--minutes 30 --report\""
+	@echo "make soak    ten minutes of traffic on the demonstration: what stays allocated? ARGS=\"--minutes 1\""
 	@echo "make security  the tests behind docs/security.md, a short fuzz run, the audit; writes docs/proof/security.md"
 	@echo "make audit   known vulnerabilities of what we depend on, and whether it is what we pinned"
 	@echo "make deploy  regenerate the generated files of deploy/"
@@ -111,6 +112,9 @@ chaos: $(VENV)/.test-installed
 	EPHEMERA_CAMPAIGN=full EPHEMERA_EVENTS=100000 EPHEMERA_FAULT_ROUNDS=1000 \
 	  $(BIN)/python -m pytest tests/chaos tests/patterns/test_sessions_concurrency.py --timeout 3600
 	$(BIN)/python -m tests.chaos.campaign $(ARGS)
+
+soak: $(VENV)/.test-installed
+	$(BIN)/python -m tests.soak $(ARGS)
 
 fuzz: $(VENV)/.test-installed
 	$(BIN)/python -m tests.fuzz $(ARGS)

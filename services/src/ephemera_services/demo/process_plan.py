@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ephemera.embedded import LOOPBACK, free_ports
 from ephemera_services.demo.console import console_environment
@@ -114,11 +114,22 @@ def plan_processes(servers: Servers, model_url: str) -> ProcessPlan:
             module="ephemera_services.demo.console",
         ),
     )
+    specs = tuple(map(_with_named_connections, specs))
     return ProcessPlan(specs, urls, addresses.grpc, addresses.feed_token, password)
 
 
 def _service(service: str, url: str, environment: Mapping[str, str]) -> ProcessSpec:
     return ProcessSpec(service, ("serve", service, "--port", url.rpartition(":")[2]), environment, url)
+
+
+def _with_named_connections(spec: ProcessSpec) -> ProcessSpec:
+    """The same with connections that bear its name, as `CLIENT LIST` and `pg_stat_activity` show them."""
+    environment = {**spec.environment, "PGAPPNAME": spec.name}
+    for name in ("EPHEMERA_URL", "EPHEMERA_QUEUE_URL"):
+        url = environment.get(name)
+        if url is not None and "client_name=" not in url:
+            environment[name] = f"{url}{'&' if '?' in url else '?'}client_name={spec.name}"
+    return replace(spec, environment=environment)
 
 
 def _workers(environments: Mapping[str, Mapping[str, str]]) -> list[ProcessSpec]:

@@ -33,7 +33,7 @@ _REPORT_INTERVAL = 1.0  # seconds
 async def run_demo(external: ServerUrls, screen: Screen) -> int:
     """Generate traffic until cancelled; the exit code."""
     with suppress(asyncio.CancelledError):
-        async with _start_demo(external, screen) as demo, generate_traffic(demo.traffic):
+        async with start_demo(external, screen) as demo, generate_traffic(demo.traffic):
             screen.overview(demo.plan, demo.servers, demo.processes, external)
             with screen.status("traffic starts"):
                 while True:
@@ -46,7 +46,7 @@ async def run_tour(external: ServerUrls, screen: Screen) -> int:
     """Run the tour; the exit code is 0 if every step passed."""
     passed = False
     try:
-        async with _start_demo(external, screen) as demo:
+        async with start_demo(external, screen) as demo:
             passed = await run_steps(demo)
     except asyncio.CancelledError:
         screen.line("[bold red]●[/] The tour was interrupted.")
@@ -67,7 +67,7 @@ def cancel_on_signals(work: Coroutine[None, None, int]) -> Coroutine[None, None,
 
 
 @asynccontextmanager
-async def _start_demo(external: ServerUrls, screen: Screen) -> AsyncIterator[RunningDemo]:
+async def start_demo(external: ServerUrls, screen: Screen) -> AsyncIterator[RunningDemo]:
     """Start everything; stop and delete everything afterwards."""
     started = time.monotonic()
     await claim_servers(external)  # before anything starts that would have to be stopped
