@@ -24,7 +24,7 @@ def sample(demo: RunningDemo, phase: Phase) -> list[Reading]:
         for name in _NAME.findall(str(server.ask("CLIENT", "LIST")))
     )
     with psycopg.connect(demo.servers.database_url) as sql:
-        sessions = dict(sql.execute(_SESSIONS).fetchall())
+        sessions: dict[str, int] = dict(sql.execute(_SESSIONS).fetchall())
     readings = []
     for process in demo.processes.all():
         name = process.spec.name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ HEALTHY: dict[Phase, tuple[float, int, int, int]] = {
 """Memory, descriptors, SQL connections and Redis clients in each phase."""
 
 
-def findings_of(**after: float) -> dict[str, Finding]:
+def findings_of(**after: Any) -> dict[str, Finding]:
     """The findings of a process that is healthy but for these readings after the traffic."""
     readings = [Reading("service", phase, *values) for phase, values in HEALTHY.items()]
     last = readings.pop()

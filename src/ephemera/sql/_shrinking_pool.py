@@ -53,7 +53,7 @@ class ShrinkingPool(AsyncAdaptedQueuePool):
         super().dispose()
 
     def _do_return_conn(self, record: ConnectionPoolEntry) -> None:
-        record.record_info[_RETURNED] = monotonic()
+        record.info[_RETURNED] = monotonic()
         super()._do_return_conn(record)
         try:
             loop = asyncio.get_running_loop()
@@ -91,7 +91,7 @@ class ShrinkingPool(AsyncAdaptedQueuePool):
         except Empty:
             pass
         now = monotonic()
-        due = [record.record_info.get(_RETURNED, now) + self._idle_timeout for record in records]
+        due = [record.info.get(_RETURNED, now) + self._idle_timeout for record in records]
         idle = [record for record, at in zip(records, due, strict=True) if at <= now]
         for record, at in zip(reversed(records), reversed(due), strict=True):  # the last one is used first
             if at > now:
