@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from uuid import uuid4
 
 import pytest
@@ -239,3 +240,28 @@ async def test_a_stale_local_page_costs_no_round_trip(server: Valkey) -> None:
 def _commands(server: Valkey) -> int:
     stats = str(server.ask("INFO", "stats")).splitlines()
     return next(int(line.split(":")[1]) for line in stats if line.startswith("total_commands_processed"))
+
+
+async def test_the_freshness_in_windows_can_be_shortened(opened: Opened) -> None:
+    """Pages that are loaded from then on are fresh for so long, until it is as declared; never for longer."""
+    opened.source.matches = [datetime.now(UTC) - MINUTE]
+    table, target = opened.store[opened.league.table], opened.league.table.at()
+    shorter = Freshness(fresh=SECOND / 5, stale=SECOND)
+
+    async def fresh() -> int:
+        await opened.site.bump(target)
+        page = await table.page()
+        assert page is not None
+        return page.fresh
+
+    await opened.store[opened.league.windows].now()
+    assert await fresh() == 500
+    table.set_in_window(shorter)
+    assert await fresh() == 200
+    for longer in (Freshness(fresh=SECOND), Freshness(fresh=SECOND / 5, stale=60 * MINUTE)):
+        with pytest.raises(InvalidDeclaration, match="is longer than in_window"):
+            table.set_in_window(longer)
+    with pytest.raises(InvalidDeclaration, match="in_window=None"):
+        opened.store[opened.league.results].set_in_window(shorter)
+    table.set_in_window(None)
+    assert await fresh() == 500

@@ -562,6 +562,11 @@ class BoundResource:
         """
     def accepts(self, fields: Mapping[str, FieldValue]) -> bool:
         """Whether a page with these fields can exist."""
+    def set_in_window(self, freshness: Freshness | None) -> None:
+        """Change the freshness inside of windows for pages that this store loads from now on.
+
+        It may be at most as long as declared; None: as declared.
+        """
     def fresh_for(self, page: Page) -> float:
         """Return the seconds for which a page is still fresh; negative when it is stale."""
     def page(self, /, **fields: FieldValue) -> Page | None:

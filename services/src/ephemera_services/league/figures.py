@@ -36,6 +36,11 @@ class RequestMeter:
         self._counts = [0] * (len(_BOUNDS) + 1)
         self._requests = self._errors = self._not_modified = self._refused = 0
 
+    @property
+    def requests(self) -> int:
+        """The number of requests so far."""
+        return self._requests
+
     def count(self, status: int, seconds: float) -> None:
         """Count one response."""
         self._counts[bisect_left(_BOUNDS, seconds)] += 1

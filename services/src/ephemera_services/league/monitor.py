@@ -18,6 +18,7 @@ from ephemera.operations.survey import read_info
 from ephemera_services.league.database_figures import DatabaseFigures, DatabaseMeter
 from ephemera_services.league.figures import RequestFigures, RequestMeter
 from ephemera_services.league.keys import RESOURCES, LegacyProgress
+from ephemera_services.league.peak import PeakAdaptation, PeakFigures
 
 MIN_HIT_RATIO = 0.85
 MAX_P95 = 1000.0
@@ -55,6 +56,7 @@ class Report(msgspec.Struct, frozen=True):
     redis: RedisFigures | None
     """None if it is down, or its user lacks the permission."""
     database: DatabaseFigures
+    peak: PeakFigures
     votes_waiting: int | None
     legacy_predictions: LegacyProgress | None
     """How far their migration is; None some minutes after it."""
@@ -64,8 +66,10 @@ class Report(msgspec.Struct, frozen=True):
 class Monitor:
     """Monitors a running service."""
 
-    def __init__(self, store: Store, meter: RequestMeter, database: DatabaseMeter) -> None:
-        self._store = store
+    def __init__(
+        self, store: Store, meter: RequestMeter, database: DatabaseMeter, peak: PeakAdaptation
+    ) -> None:
+        self._store, self._peak = store, peak
         self._meter = meter
         self._database = database
 
@@ -79,7 +83,9 @@ class Monitor:
         database = self._database.read()
         advice = list(advise(pages, http.requests, http.p95, redis, refused=refused))
         advice += advise_database(database)
-        return Report(pages, http, http.error_rate, redis, database, votes_waiting, legacy, advice)
+        return Report(
+            pages, http, http.error_rate, redis, database, self._peak.figures, votes_waiting, legacy, advice
+        )
 
     def pages(self) -> Pages:
         """The hit ratio of this process's pages."""

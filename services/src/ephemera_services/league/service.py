@@ -29,6 +29,7 @@ from ephemera_services.league.legacy_predictions import LegacyPredictions
 from ephemera_services.league.matches import Matches
 from ephemera_services.league.metrics import Metrics
 from ephemera_services.league.monitor import Monitor, Report
+from ephemera_services.league.peak import PeakAdaptation
 from ephemera_services.league.settings import Settings
 from ephemera_services.league.supporters import Supporters
 from ephemera_services.runtime import BoundSignInAttempts, Passwords, Resources, cancel_and_wait
@@ -96,6 +97,7 @@ async def open_league(
     limits.set_limit(LIMITS["register"], settings.registrations_per_hour)
     limits.set_limit(LIMITS["register-total"], settings.all_registrations_per_hour)
     passwords = Passwords(settings.password_memory)
+    peak = PeakAdaptation(store, meter, settings.peak_requests_per_second)
     leaderboards = Leaderboards(engine, store, settings.leaderboards_every)
     league = League(
         settings=settings,
@@ -111,7 +113,7 @@ async def open_league(
         supporters=Supporters(engine, store),
         leaderboards=leaderboards,
         legacy_predictions=LegacyPredictions(engine, store, leaderboards),
-        monitor=Monitor(store, meter, database),
+        monitor=Monitor(store, meter, database, peak),
     )
     league.attempts.set_limit(settings.wrong_passwords_per_hour)
     await _ensure_administrator(league)
@@ -121,7 +123,8 @@ async def open_league(
     if settings.prewarm:
         league.site.prewarm_at_openings()
     working = [
-        asyncio.create_task(work) for work in (league.leaderboards.run(), league.legacy_predictions.run())
+        asyncio.create_task(work)
+        for work in (league.leaderboards.run(), league.legacy_predictions.run(), peak.run())
     ]
     try:
         async with league.supporters.flusher:

@@ -54,6 +54,8 @@ class Settings(ServiceSettings, kw_only=True, frozen=True):
     """Mebibytes that a password check uses."""
     secure_cookies: bool = True
     """Cookies only over TLS; set to false for development without it."""
+    peak_requests_per_second: Count = 200
+    """From this rate of requests to this process on, the table is fresh for 15 s inside windows, not 30."""
     slow_query_milliseconds: Count = 200
     """How long an SQL statement takes that monitoring reports as slow."""
     redis_megabytes: Annotated[int, msgspec.Meta(ge=4, le=1_000_000)] | None = None

@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import msgspec
 
 from ephemera._bounded_cache import BoundedCache
-from ephemera.errors import LoadFailed, StillLoading, StoreClosed
+from ephemera.errors import InvalidDeclaration, LoadFailed, StillLoading, StoreClosed
 from ephemera.keyspace import REDIS_ERRORS, FieldValue, Store
 from ephemera.patterns._server_clock import SERVER_CLOCK
-from ephemera.patterns.cache import EntryHead, cache_engine
+from ephemera.patterns.cache import EntryHead, Freshness, cache_engine
 from ephemera.patterns.windows import BoundWindows, WindowState
 
 if TYPE_CHECKING:
@@ -226,6 +226,8 @@ class PageLoader:
         self.clock = store[SERVER_CLOCK]
         self._context = context
         self._render = declared.cache.keyspace.template.render
+        self.in_window = declared.in_window
+        """The freshness inside of a window, which may be shorter than declared."""
         self._has_windows = declared.in_window is not None
         self._latest = ""  # the largest number seen
 
@@ -256,8 +258,8 @@ class PageLoader:
     def set_freshness(self, page: Page) -> None:
         """Decide how long a page that is about to be stored is fresh: not past the next opening."""
         freshness, windows = self.declared.freshness, self._context.windows
-        if windows is not None and self.declared.in_window is not None:
-            freshness = windows.last_known().freshness(freshness, self.declared.in_window)
+        if windows is not None and self.in_window is not None:
+            freshness = windows.last_known().freshness(freshness, self.in_window)
         page.fresh = round(freshness.fresh.total_seconds() * 1000)
         page.stale = round(freshness.stale.total_seconds() * 1000)
 
@@ -316,6 +318,21 @@ class BoundResource:
         """Whether a page with these fields can exist."""
         accepts = self.declared.accepts
         return accepts is None or accepts(**fields)
+
+    def set_in_window(self, freshness: Freshness | None) -> None:
+        """Change the freshness inside of windows for pages that this store loads from now on.
+
+        It may be at most as long as declared; None: as declared.
+        """
+        declared = self.declared.in_window
+        if freshness is not None and (
+            declared is None or freshness.fresh > declared.fresh or freshness.stale > declared.stale
+        ):
+            pattern = self.declared.cache.keyspace.pattern
+            raise InvalidDeclaration(
+                pattern, f"{freshness} is longer than in_window={declared}", "declare the longest one"
+            )
+        self._loader.in_window = declared if freshness is None else freshness
 
     def fresh_for(self, page: Page) -> float:
         """Return the seconds for which a page is still fresh; negative when it is stale."""
