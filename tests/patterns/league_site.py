@@ -9,7 +9,7 @@ from typing import Any
 
 from ephemera.keyspace import Catalogue, Store, connect
 from ephemera.patterns.cache import LocalCache
-from ephemera.patterns.http_cache import Freshness, HttpCache, Representation
+from ephemera.patterns.http_cache import Freshness, HttpCache, Representation, Settled
 from ephemera.patterns.windows import Windows
 
 MINUTE, SECOND = timedelta(minutes=1), timedelta(seconds=1)
@@ -59,6 +59,12 @@ async def load_picks(source: Source, user_id: str) -> dict[str, Any]:
     return {"pick": source.picks.get(user_id, "none")}
 
 
+async def load_season(source: Source, season: str) -> Any:
+    """The points of a season, which are settled if it is past."""
+    points = {"season": season, "points": await source.read()}
+    return Settled(points) if season < "2026" else points
+
+
 async def matches(source: Source, since: datetime, until: datetime) -> list[datetime]:
     """The schedule of the windows."""
     return [match for match in source.matches if since <= match <= until]
@@ -86,6 +92,14 @@ class League:
         )
         self.results = self.site.resource(
             f"{name}:results", load_results, freshness=outside, prewarm=True, purpose="The results"
+        )
+        self.seasons = self.site.resource(
+            f"{name}:table:{{season}}",
+            load_season,
+            freshness=outside,
+            in_window=inside,
+            settled=Freshness(fresh=60 * MINUTE, stale=MINUTE),
+            purpose="The table of a season",
         )
         self.live = self.site.resource(
             f"{name}:live:{{match_id}}",

@@ -137,6 +137,25 @@ async def test_a_failed_load_is_not_repeated_at_once(opened: Opened) -> None:
     assert opened.source.loads == 1
 
 
+async def test_settled_content_lives_by_its_own_freshness(opened: Opened) -> None:
+    """In a window a past season is fresh for an hour, another for half a second; a bump replaces both."""
+    opened.source.matches = [datetime.now(UTC)]
+    seasons = opened.store[opened.league.seasons]
+    past, running = await seasons.page(season="2025"), await seasons.page(season="2026")
+    assert past is not None
+    assert running is not None
+    assert (past.fresh, past.stale) == (3_600_000, 60_000)
+    assert (running.fresh, running.stale) == (500, 300_000)
+    assert past.json() == {"season": "2025", "points": 1}
+    opened.source.points = 2
+    refs = [opened.league.seasons.at(season=each) for each in ("2025", "2026")]
+    await opened.site.bump(*refs)
+    corrected = await seasons.page(season="2025")
+    assert corrected is not None
+    assert (corrected.json()["points"], corrected.fresh) == (2, 3_600_000)
+    assert corrected.number > past.number
+
+
 async def test_a_missing_page_is_remembered(opened: Opened) -> None:
     """None from the loader is None for the caller, and the loader is not called again for `missing`."""
     live = opened.store[opened.league.live]

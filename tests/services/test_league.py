@@ -137,7 +137,7 @@ def test_predictions_are_private_and_bring_points(served: Served, admin: httpx.C
         assert {"Cookie", "Authorization"} <= {*his.headers["vary"].split(", ")}
         crossed = dora.get("/api/me/predictions", headers={"if-none-match": his.headers["etag"]})
         assert (crossed.status_code, crossed.json()) == (200, hers.json())
-        result = {"home_goals": 3, "away_goals": 1}
+        result = {"home_goals": 3, "away_goals": 1, "override": True}
         admin.post(f"/api/admin/matches/{match['id']}/finalize", json=result).raise_for_status()
         assert carl.put(path, json={"home_goals": 0, "away_goals": 0}).status_code == 409
         board = until(lambda: _with_points(served, "carl", 3))
@@ -237,7 +237,7 @@ async def _listen(served: Served, admin: httpx.Client) -> list[dict[str, Any]]:
             await websockets.connect(url, additional_headers=headers)
     async with websockets.connect(url, additional_headers={"Cookie": cookies}) as socket:
         match = "/api/admin/matches/41"
-        score = {"minute": 5, "home_goals": 0, "away_goals": 1}
+        score = {"minute": 5, "home_goals": 0, "away_goals": 1, "override": True}
         await asyncio.to_thread(admin.put, f"{match}/score", json=score)
         final = {"home_goals": 0, "away_goals": 1}
         await asyncio.to_thread(admin.post, f"{match}/finalize", json=final)

@@ -30,6 +30,16 @@ LIVES: list[tuple[Resource[Any], str, dict[str, str], tuple[int, int], tuple[int
     (keys.RESULTS, "/api/league/results", {}, (15 * MINUTE, HOUR), (15, 300)),
     (keys.STATS, "/api/league/stats", {}, (HOUR, HOUR), (45, 300)),
     (keys.BRACKET, "/api/league/bracket", {}, (DAY, HOUR), (HOUR, HOUR)),
+    (keys.SEASON_TABLE, "/api/league/table?season=2", {"season": "2"}, (7 * DAY, HOUR), (30, 300)),
+    (keys.SEASON_SCHEDULE, "/api/league/schedule?season=2", {"season": "2"}, (7 * DAY, HOUR), (20, 300)),
+    (keys.SEASON_RESULTS, "/api/league/results?season=2", {"season": "2"}, (15 * MINUTE, HOUR), (15, 300)),
+    (keys.SEASON_STATS, "/api/league/stats?season=all", {"season": "all"}, (HOUR, HOUR), (45, 300)),
+    (keys.SEASON_BRACKET, "/api/league/bracket?season=2", {"season": "2"}, (DAY, HOUR), (HOUR, HOUR)),
+    (keys.SEASONS, "/api/seasons", {}, (DAY, HOUR), (DAY, HOUR)),
+    (
+        *(keys.SEASON_BOARD, "/api/leaderboards/season?season=2", {"board": "season", "season": "2"}),
+        *((60, 120), (60, 120)),
+    ),
     (keys.META, f"/api/matches/{LIVE_MATCH}/meta", {"match_id": "32"}, (600, 600), (600, 600)),
     (keys.LIVE, f"/api/matches/{LIVE_MATCH}/live", {"match_id": "32"}, (60, 120), (4, 15)),
     (
@@ -139,7 +149,8 @@ def _work(served: Served) -> None:
         ann.post(f"/api/matches/{LIVE_MATCH}/comments", json={"text": "Hello"})
         score = {"minute": 1, "home_goals": 0, "away_goals": 0}
         admin.put(f"/api/admin/matches/{LIVE_MATCH}/score", json=score)
-        admin.post(f"/api/admin/matches/{upcoming}/finalize", json={"home_goals": 1, "away_goals": 0})
+        result = {"home_goals": 1, "away_goals": 0, "override": True}
+        admin.post(f"/api/admin/matches/{upcoming}/finalize", json=result)
         assert until(lambda: admin.get("/api/admin/monitoring").json()["votes_waiting"] == 0)
         admin.post("/api/admin/prewarm")
     _ask_for_all(served)

@@ -22,11 +22,13 @@ from ephemera_services.league.supporters import Supporters
 from ephemera_services.league.tables import (
     FENCES,
     clubs,
+    competitions,
     legacy_predictions,
     matches,
     metadata,
     predictions,
     ranks,
+    seasons,
     users,
 )
 from ephemera_services.runtime import open_engine
@@ -47,7 +49,11 @@ async def engine(postgres: Postgres) -> AsyncIterator[AsyncEngine]:
                 await sql.execute(table.delete())
             names = [{"id": number, "name": name} for number, name in ((1, "Comet"), (2, "Meteor"))]
             await sql.execute(insert(clubs).values(names))
-            match = {"stage": "league", "round": 1, "home_id": 1, "away_id": 2, "venue": "Here"}
+            await sql.execute(insert(competitions).values({"id": 1, "name": "League"}))
+            season = {"id": 1, "competition_id": 1, "name": "2026", "status": "current"}
+            await sql.execute(insert(seasons).values(season))
+            match = {"season_id": 1, "stage": "league", "round": 1, "home_id": 1, "away_id": 2}
+            match |= {"venue": "Here"}
             finished = {"status": "finished", "home_goals": 2, "away_goals": 1, "kickoff": YEAR_AGO}
             coming = {"status": "scheduled", "home_goals": 0, "away_goals": 0, "kickoff": NOW + timedelta(1)}
             for number, values in ((FINISHED, finished), (COMING, coming)):
@@ -112,10 +118,10 @@ async def test_each_record_becomes_what_it_should(engine: AsyncEngine, store: St
     assert kinds == ["copied"] * 3 + ["superseded", "copied", "orphan", "orphan", "unreadable"]
     assert await store[LEGACY].get() == LegacyProgress(copied=4, superseded=1, rejected=3, left=0)
     points = await rows(engine, ranks.c.board, ranks.c.user_id, ranks.c.points)
-    assert [row for row in points if row[0] == "season"] == [
-        ("season", 1, 3),
-        ("season", 2, 1),
-        ("season", 3, 0),
+    assert [row for row in points if row[0] == "season 1"] == [
+        ("season 1", 1, 3),
+        ("season 1", 2, 1),
+        ("season 1", 3, 0),
     ]
 
 

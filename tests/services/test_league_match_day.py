@@ -120,7 +120,7 @@ def test_a_result_is_seen_by_the_next_poll_everywhere(first: Served, second: Ser
         ids = [match["id"] for match in first.client.get("/api/league/schedule").json()]
         league_ids = [each for each in ids if each != LIVE_MATCH][:8]
         for number, match in enumerate(league_ids):
-            score = {"home_goals": number % 3, "away_goals": 1}
+            score = {"home_goals": number % 3, "away_goals": 1, "override": True}
             admin.post(f"/api/admin/matches/{match}/finalize", json=score).raise_for_status()
             for client in (other, first.client):
                 results = client.get("/api/league/results").json()
@@ -155,7 +155,7 @@ def test_table_and_results_never_disagree(first: Served, second: Served) -> None
             schedule = first.client.get("/api/league/schedule").json()
             ids = [row["id"] for row in schedule if row["stage"] == "league" and row["id"] != LIVE_MATCH]
             for number, match in enumerate(ids[:12]):
-                score = {"home_goals": number % 4, "away_goals": number % 2}
+                score = {"home_goals": number % 4, "away_goals": number % 2, "override": True}
                 admin.post(f"/api/admin/matches/{match}/finalize", json=score).raise_for_status()
         finally:
             stop.set()

@@ -24,7 +24,8 @@ def application(league: League, store: Store) -> FastAPI:
     """The league's resources as routes."""
     app, router = FastAPI(), APIRouter()
     here: dict[str, Any] = {"store": lambda _: store}
-    add_resource(app, "/table", league.table, tags=["league"], **here)
+    variants = {"season": league.seasons}
+    add_resource(app, "/table", league.table, tags=["league"], variants=variants, **here)
     add_resource(app, "/results", league.results, **here)
     add_resource(router, "/live/{match_id}", league.live, **here)
     add_resource(app, "/live", league.live, query={"match_id": "1"}, **here)

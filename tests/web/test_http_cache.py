@@ -334,6 +334,21 @@ async def test_max_age_never_exceeds_the_freshness(opened: Opened) -> None:
     assert (await opened.get("/md/live/1")).headers["cache-control"] == "public, no-cache"
 
 
+async def test_a_query_parameter_selects_another_resource(opened: Opened) -> None:
+    """With `season=` the page is that of the season, with its own tag; other parameters change nothing."""
+    plain, past = await opened.get("/table"), await opened.get("/table?season=2025")
+    assert plain.body == b'{"points":1,"pad":""}'
+    assert past.body == b'{"season":"2025","points":1}'
+    assert (await opened.get("/table?page=2")).body == plain.body
+    again = await opened.get("/table?season=2025", if_none_match=past.headers["etag"])
+    assert (again.status, again.body) == (304, b"")
+    crossed = await opened.get("/table", if_none_match=past.headers["etag"])
+    assert (crossed.status, crossed.body) == (200, plain.body)
+    assert (await opened.get("/table?season=")).status == 400
+    (documented,) = opened.app.openapi()["paths"]["/table"]["get"]["parameters"]
+    assert (documented["name"], documented["in"], documented["required"]) == ("season", "query", False)
+
+
 async def test_openapi_documents_every_response(opened: Opened) -> None:
     """Path, query and every status of a resource and of prewarming are documented."""
     paths = opened.app.openapi()["paths"]

@@ -4,11 +4,12 @@
     add_resource(router, "/api/matches/{match_id}/live", LIVE)
     add_resource(app, "/api/predictions/mine", MINE, user=signed_in_user)
     add_resource(app, "/api/predictions", ACTIVE, query={"range": "6d"})
+    add_resource(app, "/api/table", TABLE, variants={"season": SEASON_TABLE})
     add_prewarm(app, "/api/cache/prewarm", SITE, token=os.environ["CACHE_PREWARM_TOKEN"])
 
 FastAPI routes and documents a request, and `ResourceApp` answers it directly. Dependencies would not run, so
 a route that has some, of its own or of a router, is refused: use middlewares for limits and sessions. `query`
-names fields that come from the query, with their defaults.
+names fields that come from the query, with their defaults; `variants` serve requests with a parameter.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ def add_resource(
     user: UserOf | None = None,
     query: Mapping[str, str] | None = None,
     fields: Callable[[Scope], Mapping[str, FieldValue]] | None = None,
+    variants: Mapping[str, Resource[Any]] | None = None,
     **options: Any,
 ) -> None:
     """Serve a resource at a path; `options` are those of a FastAPI route, such as tags and summary.
@@ -71,10 +73,13 @@ def add_resource(
 
     `store` finds the store of a scope, and `user` the id of its user, for a private resource. The fields of
     the key come from the path; `query` names those that come from the query, each with its default, and
-    `fields` is a function of the scope for others.
+    `fields` is a function of the scope for others. `variants` are resources that serve the requests with a
+    query parameter: it is a field of theirs, besides those of the path.
     """
     choose = _from_query(query, fields) if query else fields
-    served = ResourceApp(resource, store=store, fields=choose, user=user)
+    served: ASGIApp = ResourceApp(resource, store=store, fields=choose, user=user)
+    if variants:
+        served = _Variants(served, variants, store)
     parameters = [name for name in resource.fields if f"{{{name}}}" in path]
     if resource.private in parameters:
         raise TypeError(f"{path}: {resource.private} comes from user=, not from the path")
@@ -89,6 +94,10 @@ def add_resource(
     signature += [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=Query(default), annotation=str)
         for name, default in (query or {}).items()
+    ]
+    signature += [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=Query(None), annotation=str | None)
+        for name in variants or ()
     ]
     responses = {**_responses(resource), **options.pop("responses", {})}
     documented = {"summary": resource.cache.keyspace.purpose, **options, "responses": responses}
@@ -128,6 +137,26 @@ class _Endpoint:
 
     async def __call__(self) -> Response:
         raise NotImplementedError  # `_AppRoute` responds instead
+
+
+class _Variants:
+    """Serves requests with a query parameter from another resource, and all others from the first one."""
+
+    def __init__(
+        self, plain: ASGIApp, variants: Mapping[str, Resource[Any]], store: Callable[[Scope], Store]
+    ) -> None:
+        self._plain = plain
+        self._variants = {
+            name: ResourceApp(resource, store=store, fields=_from_query({name: ""}, None))
+            for name, resource in variants.items()
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self._plain
+        if query := scope["query_string"]:
+            given = parse_qs(query.decode("latin-1"), keep_blank_values=True)
+            app = next((variant for name, variant in self._variants.items() if name in given), app)
+        await app(scope, receive, send)
 
 
 def _add(

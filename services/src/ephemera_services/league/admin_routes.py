@@ -15,10 +15,10 @@ from ephemera_services.league.forms import (
     Ad,
     Event,
     Finalized,
+    FinalScore,
     LiveScore,
     MatchId,
     PostedAd,
-    Score,
     Warmed,
 )
 from ephemera_services.league.keys import ADMIN_STATS, ADS, AdminEvent, Session
@@ -33,8 +33,10 @@ _NO_AD = "There is no such advertisement."
 
 @router.put("/api/admin/matches/{match_id}/score", status_code=204, responses=problems(403, 404, 409))
 async def score(match_id: MatchId, form: LiveScore, _: Admin, service: Service) -> None:
-    """Set the score of a live match."""
-    await service.matches.set_score(match_id, form.minute, form.home_goals, form.away_goals)
+    """Set the score of a live match; the first one starts it, from 30 minutes before its kick-off on."""
+    await service.matches.set_score(
+        match_id, form.minute, form.home_goals, form.away_goals, override=form.override
+    )
 
 
 @router.post("/api/admin/matches/{match_id}/events", status_code=204, responses=problems(403, 404, 409))
@@ -43,10 +45,15 @@ async def add_event(match_id: MatchId, form: Event, _: Admin, service: Service) 
     await service.matches.add_event(match_id, form.minute, form.kind, form.side, form.player)
 
 
-@router.post("/api/admin/matches/{match_id}/finalize", responses=problems(403, 404))
-async def finalize(match_id: MatchId, form: Score, _: Admin, service: Service) -> Finalized:
-    """Finalize a result: all pages that show it change atomically. Idempotent, and can be corrected."""
-    changed = await service.matches.finalize(match_id, form.home_goals, form.away_goals)
+@router.post("/api/admin/matches/{match_id}/finalize", responses=problems(403, 404, 409))
+async def finalize(match_id: MatchId, form: FinalScore, _: Admin, service: Service) -> Finalized:
+    """Finalize a result: all pages that show it change atomically.
+
+    Idempotent, and can be corrected. Before its kick-off only with `override`.
+    """
+    changed = await service.matches.finalize(
+        match_id, form.home_goals, form.away_goals, override=form.override
+    )
     service.after_result()
     return Finalized(changed=[target.key for target in changed])
 

@@ -1,4 +1,4 @@
-"""Demo data: a season with eight clubs, past and future rounds, a live match, a cup, users and ads.
+"""Demo data: two seasons with eight clubs, past and future rounds, a live match, a cup, users and ads.
 
 `await seed(league)` creates it if there are no clubs, in one transaction, by one process. Kickoffs are
 relative to the time of creation, so that there is always a match day soon.
@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ephemera_services.league.tables import ads, clubs, events, matches, predictions, users
+from ephemera_services.league.tables import (
+    ads,
+    clubs,
+    competitions,
+    events,
+    matches,
+    predictions,
+    seasons,
+    users,
+)
 from ephemera_services.runtime import DEMO_PASSWORD, advisory_lock
 
 if TYPE_CHECKING:
@@ -36,9 +45,23 @@ async def seed(league: League, *, live: bool = True, now: datetime | None = None
             return False
         people = await _insert_users(sql, password_hash)
         ids = await _insert(sql, clubs, [{"name": name} for name in CLUBS])
-        season = _season(ids, (now or datetime.now(UTC)).replace(microsecond=0), live=live)
-        match_ids = await _insert(sql, matches, season)
-        await _insert_events_and_predictions(sql, season, match_ids, people)
+        now = (now or datetime.now(UTC)).replace(microsecond=0)
+        (competition_id,) = await _insert(sql, competitions, [{"name": "League"}])
+        past_id, current_id = await _insert(
+            sql,
+            seasons,
+            [
+                {"competition_id": competition_id, "name": str(now.year - 1), "status": "past"},
+                {"competition_id": competition_id, "name": str(now.year), "status": "current"},
+            ],
+        )
+        for season_id, season in (
+            (current_id, _season(ids, now, live=live)),
+            (past_id, _past_season(ids, now - 300 * _DAY)),
+        ):
+            rows = [{**row, "season_id": season_id} for row in season]
+            match_ids = await _insert(sql, matches, rows)
+            await _insert_events_and_predictions(sql, rows, match_ids, people)
         shown = [("Boots from the old factory", 1), ("Tea at the stadium", 2), ("Season tickets", 3)]
         await _insert(
             sql, ads, [{"title": title, "link": "https://example.com", "position": at} for title, at in shown]
@@ -63,8 +86,33 @@ async def _insert(sql: AsyncConnection, table: Any, rows: list[dict[str, Any]]) 
 
 
 def _season(ids: list[int], now: datetime, *, live: bool) -> list[dict[str, Any]]:
-    """Double round robin by the circle method, then the cup."""
-    chance = random.Random(2026)
+    """A season of which eight rounds are played, and the semi-finals to come."""
+    rows = _rounds(ids, now, random.Random(2026), played=_PAST_ROUNDS)
+    last = rows[4 * _PAST_ROUNDS - 1]
+    last |= {"ended_at": None, "home_goals": 0, "away_goals": 0, "minute": 0, "status": "scheduled"}
+    if live:
+        last |= {"kickoff": now - timedelta(minutes=20), "status": "live", "minute": 20}
+    else:
+        last |= {"kickoff": now + 2 * _DAY}
+    for pair in range(2):
+        when = now + (30 + pair) * _DAY
+        rows.append(_match("semi-final", 1, ids[pair], ids[3 - pair], when))
+    return rows
+
+
+def _past_season(ids: list[int], end: datetime) -> list[dict[str, Any]]:
+    """A season that is over, with its cup."""
+    chance = random.Random(2025)
+    rows = _rounds(ids, end - (_ROUNDS - _PAST_ROUNDS) * 7 * _DAY, chance, played=_ROUNDS)
+    ties = (("semi-final", 1, 0, 3, 12), ("semi-final", 1, 1, 2, 11), ("final", 2, 0, 1, 5))
+    for stage, number, one, other, ago in ties:
+        rows.append(_match(stage, number, ids[one], ids[other], end - ago * _DAY))
+        _finish(rows[-1], chance.randint(2, 4), chance.randint(0, 1))
+    return rows
+
+
+def _rounds(ids: list[int], now: datetime, chance: random.Random, *, played: int) -> list[dict[str, Any]]:
+    """Double round robin by the circle method; the last of the played rounds is that of `now`."""
     rows = []
     around = ids[1:]
     for number in range(1, _ROUNDS + 1):
@@ -77,20 +125,14 @@ def _season(ids: list[int], now: datetime, *, live: bool) -> list[dict[str, Any]
             sides = (ring[pair], ring[-1 - pair])
             home_id, away_id = sides if (number + pair) % 2 else sides[::-1]
             rows.append(_match("league", number, home_id, away_id, begins + pair * timedelta(hours=1)))
-            if number <= _PAST_ROUNDS:
-                score = {"home_goals": chance.randint(0, 4), "away_goals": chance.randint(0, 3)}
-                rows[-1] |= {"status": "finished", "minute": 90, **score}
-                rows[-1]["ended_at"] = rows[-1]["kickoff"] + timedelta(hours=2)
-    last = rows[4 * _PAST_ROUNDS - 1]
-    last |= {"ended_at": None, "home_goals": 0, "away_goals": 0, "minute": 0, "status": "scheduled"}
-    if live:
-        last |= {"kickoff": now - timedelta(minutes=20), "status": "live", "minute": 20}
-    else:
-        last |= {"kickoff": now + 2 * _DAY}
-    for pair in range(2):
-        when = now + (30 + pair) * _DAY
-        rows.append(_match("semi-final", 1, ids[pair], ids[3 - pair], when))
+            if number <= played:
+                _finish(rows[-1], chance.randint(0, 4), chance.randint(0, 3))
     return rows
+
+
+def _finish(row: dict[str, Any], home_goals: int, away_goals: int) -> None:
+    row |= {"status": "finished", "minute": 90, "home_goals": home_goals, "away_goals": away_goals}
+    row["ended_at"] = row["kickoff"] + timedelta(hours=2)
 
 
 def _match(stage: str, number: int, home_id: int, away_id: int, kickoff: datetime) -> dict[str, Any]:

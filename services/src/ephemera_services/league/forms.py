@@ -46,7 +46,14 @@ class Score(RequestBody):
     away_goals: Goals
 
 
-class LiveScore(Score):
+class FinalScore(Score):
+    """The final score of a match."""
+
+    override: Annotated[bool, Field(strict=True)] = False
+    """Also for a match that is not near its kick-off."""
+
+
+class LiveScore(FinalScore):
     """The score of a live match."""
 
     minute: Minute

@@ -8,9 +8,10 @@ match's parts, so that clients poll one page instead of three.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -24,7 +25,7 @@ from ephemera.patterns.rate_limits import RateLimits, local_share, sliding_windo
 from ephemera.patterns.sessions import Sessions
 from ephemera.patterns.windows import Windows
 from ephemera.patterns.write_behind import DeferredRecords
-from ephemera_services.league import loaders
+from ephemera_services.league import loaders, seasons
 from ephemera_services.runtime import SignInAttempts
 
 catalogue = Catalogue("league")
@@ -72,8 +73,11 @@ def _freshness(seconds: float, stale: float) -> Freshness:
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _PUBLIC = LocalCache(max_entries=200, max_bytes=512 * 1024)
 """Per public resource and process: 16 of them use at most 8 MB."""
+_SEASONAL = LocalCache(max_entries=50, max_bytes=128 * 1024)
 _PERSONAL = LocalCache(max_entries=500, max_bytes=512 * 1024)
 _COMPRESSED = Representation(compress_over=256)  # bytes: memory is scarcer than time
+_SETTLED = _freshness(30 * _DAY, 7 * _DAY)
+"""Past seasons."""
 _LIVE_LIFE = _freshness(4, 15)
 
 WINDOWS: Windows[AsyncEngine] = Windows(
@@ -84,54 +88,87 @@ WINDOWS: Windows[AsyncEngine] = Windows(
 )
 SITE: HttpCache[AsyncEngine] = HttpCache(catalogue, "league", windows=WINDOWS, prewarm_rate=50)
 
-TABLE = SITE.resource(
-    "league:table",
+
+def _league_page(
+    name: str,
+    load: Callable[[AsyncEngine, str], Awaitable[Any]],
+    freshness: Freshness,
+    in_window: Freshness,
+    purpose: str,
+    *,
+    prewarm: bool = True,
+) -> tuple[Resource[AsyncEngine], Resource[AsyncEngine]]:
+    """Declare a page of the current season, and the same of a season by its id, or of all."""
+    current = SITE.resource(
+        f"league:{name}",
+        load,
+        freshness=freshness,
+        in_window=in_window,
+        prewarm=prewarm,
+        representation=_COMPRESSED,
+        local=_PUBLIC,
+        purpose=purpose,
+    )
+    by_season = SITE.resource(
+        f"league:{name}:{{season}}",
+        seasons.of_season(load),
+        accepts=seasons.is_season,
+        freshness=freshness,
+        in_window=in_window,
+        settled=_SETTLED,
+        missing=timedelta(seconds=10),
+        prewarm=seasons.affected_seasons if prewarm else False,
+        representation=_COMPRESSED,
+        local=_SEASONAL,
+        purpose=f"{purpose}, of a season or of all",
+    )
+    return current, by_season
+
+
+TABLE, SEASON_TABLE = _league_page(
+    "table",
     loaders.league_table,
-    freshness=_freshness(7 * _DAY, _HOUR),
-    in_window=_freshness(30, 5 * _MINUTE),
-    prewarm=True,
-    representation=_COMPRESSED,
-    local=_PUBLIC,
-    purpose="The table",
+    _freshness(7 * _DAY, _HOUR),
+    _freshness(30, 5 * _MINUTE),
+    "The table",
 )
-SCHEDULE = SITE.resource(
-    "league:schedule",
+SCHEDULE, SEASON_SCHEDULE = _league_page(
+    "schedule",
     loaders.league_schedule,
-    freshness=_freshness(7 * _DAY, _HOUR),
-    in_window=_freshness(20, 5 * _MINUTE),
-    prewarm=True,
-    representation=_COMPRESSED,
-    local=_PUBLIC,
-    purpose="The matches to come",
+    _freshness(7 * _DAY, _HOUR),
+    _freshness(20, 5 * _MINUTE),
+    "The matches to come",
 )
-RESULTS = SITE.resource(
-    "league:results",
+RESULTS, SEASON_RESULTS = _league_page(
+    "results",
     loaders.league_results,
-    freshness=_freshness(15 * _MINUTE, _HOUR),
-    in_window=_freshness(15, 5 * _MINUTE),
-    prewarm=True,
-    representation=_COMPRESSED,
-    local=_PUBLIC,
-    purpose="The last results",
+    _freshness(15 * _MINUTE, _HOUR),
+    _freshness(15, 5 * _MINUTE),
+    "The last results",
 )
-STATS = SITE.resource(
-    "league:stats",
+STATS, SEASON_STATS = _league_page(
+    "stats",
     loaders.league_stats,
-    freshness=_freshness(_HOUR, _HOUR),
-    in_window=_freshness(45, 5 * _MINUTE),
-    prewarm=True,
-    representation=_COMPRESSED,
-    local=_PUBLIC,
-    purpose="Scorers and cards of the season",
+    _freshness(_HOUR, _HOUR),
+    _freshness(45, 5 * _MINUTE),
+    "Scorers and cards",
 )
-BRACKET = SITE.resource(
-    "league:bracket",
+BRACKET, SEASON_BRACKET = _league_page(
+    "bracket",
     loaders.league_bracket,
+    _freshness(24 * _HOUR, _HOUR),
+    _freshness(_HOUR, _HOUR),
+    "The rounds of the cup",
+    prewarm=False,
+)
+SEASONS = SITE.resource(
+    "league:seasons",
+    seasons.all_seasons,
     freshness=_freshness(24 * _HOUR, _HOUR),
-    in_window=_freshness(_HOUR, _HOUR),
     representation=_COMPRESSED,
-    local=_PUBLIC,
-    purpose="The rounds of the cup",
+    local=_SEASONAL,
+    invalidated_by=("a new season", "the start of a season"),
+    purpose="The competitions and their seasons",
 )
 META = SITE.resource(
     "md:{match_id}:meta",
@@ -223,6 +260,18 @@ BOARD = SITE.resource(
     representation=_COMPRESSED,
     local=_PUBLIC,
     purpose="The first page of a leaderboard",
+)
+SEASON_BOARD = SITE.resource(
+    "lb:{board}:{season}",
+    seasons.of_season(loaders.leaderboard),
+    accepts=loaders.is_season_board,
+    freshness=_freshness(60, 120),
+    settled=_SETTLED,
+    missing=timedelta(seconds=10),
+    prewarm=loaders.affected_boards,
+    representation=_COMPRESSED,
+    local=_SEASONAL,
+    purpose="The first page of a season's leaderboard, or of all seasons",
 )
 ACHIEVEMENTS = SITE.resource(
     "achievements:{user_id}",

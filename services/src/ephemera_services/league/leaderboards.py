@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
-from sqlalchemy import delete, desc, func, insert, literal, select
+from sqlalchemy import ColumnElement, Insert, delete, desc, func, insert, literal, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera import Store
 from ephemera.errors import EphemeraError
-from ephemera_services.league.keys import BOARD, LEADERBOARDS_LOCK, SITE
-from ephemera_services.league.loaders import BOARDS
+from ephemera_services.league.keys import BOARD, LEADERBOARDS_LOCK, SEASON_BOARD, SITE
+from ephemera_services.league.loaders import BOARDS, board_of
 from ephemera_services.league.matches import EXACT
-from ephemera_services.league.tables import computed, matches, predictions, ranks
+from ephemera_services.league.seasons import ALL
+from ephemera_services.league.tables import computed, matches, predictions, ranks, seasons
 from ephemera_services.runtime import advisory_lock
 
 logger = logging.getLogger(__name__)
@@ -63,12 +66,16 @@ class Leaderboards:
         async with self._engine.begin() as sql:
             await advisory_lock(sql, _NAME)
             await sql.execute(delete(ranks))
-            for board in BOARDS:
-                await _rank(sql, board)
+            for statement in _rankings():
+                await sql.execute(statement)
             now = {"computed_at": func.now()}
             done = upsert(computed).values(what=_NAME, **now)
             await sql.execute(done.on_conflict_do_update(index_elements=["what"], set_=now))
-        await self._site.bump(*(BOARD.at(board=board) for board in BOARDS))
+            seasons_ = list((await sql.execute(select(seasons.c.id))).scalars())
+        await self._site.bump(
+            *(BOARD.at(board=board) for board in BOARDS), SEASON_BOARD.at(board="season", season=ALL)
+        )
+        await self._site.delete(*(SEASON_BOARD.at(board="season", season=str(each)) for each in seasons_))
         logger.info("computed the leaderboards")
 
     async def _is_due(self) -> bool:
@@ -79,18 +86,25 @@ class Leaderboards:
             return (await sql.execute(recent)).first() is None
 
 
-async def _rank(sql: AsyncConnection, board: str) -> None:
+def _rankings() -> Iterator[Insert]:
+    """The leaderboards of each season, of all of them, and of the last week."""
+    last_week = matches.c.ended_at > func.now() - func.make_interval(0, 0, 1)
+    yield _ranking(board_of(matches.c.season_id), (matches.c.season_id,))
+    yield _ranking(literal(ALL), ())
+    yield _ranking(literal("week"), (), last_week)
+
+
+def _ranking(board: Any, of: tuple[Any, ...], *conditions: ColumnElement[bool]) -> Insert:
     points = func.sum(predictions.c.points)
     exact = func.count().filter(predictions.c.points == EXACT)
-    rank = func.row_number().over(order_by=(desc(points), desc(exact), predictions.c.user_id))
-    standing = (
-        select(literal(board), rank.label("rank"), predictions.c.user_id, points, exact)
+    order = (desc(points), desc(exact), predictions.c.user_id)
+    rank = func.row_number().over(partition_by=of or None, order_by=order)
+    ranked = (
+        select(board.label("board"), rank.label("rank"), predictions.c.user_id, points, exact)
         .join(matches, matches.c.id == predictions.c.match_id)
-        .where(predictions.c.points.is_not(None))
-        .group_by(predictions.c.user_id)
-        .order_by("rank")
-        .limit(_MAX_RANKS)
+        .where(predictions.c.points.is_not(None), *conditions)
+        .group_by(predictions.c.user_id, *of)
+        .subquery()
     )
-    if board == "week":
-        standing = standing.where(matches.c.ended_at > func.now() - func.make_interval(0, 0, 1))
-    await sql.execute(insert(ranks).from_select(["board", "rank", "user_id", "points", "exact"], standing))
+    first = select(ranked).where(ranked.c.rank <= _MAX_RANKS)
+    return insert(ranks).from_select(["board", "rank", "user_id", "points", "exact"], first)

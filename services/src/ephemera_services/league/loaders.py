@@ -13,6 +13,14 @@ from typing import Any
 from sqlalchemy import Row, Select, and_, case, desc, func, literal, or_, select, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from ephemera_services.league.seasons import (
+    ALL,
+    CURRENT,
+    affected_seasons,
+    current_season,
+    in_season,
+    is_season,
+)
 from ephemera_services.league.tables import (
     ads,
     clubs,
@@ -22,6 +30,7 @@ from ephemera_services.league.tables import (
     matches,
     predictions,
     ranks,
+    seasons,
     users,
     votes,
 )
@@ -33,10 +42,12 @@ LIVE_LIFETIME = timedelta(minutes=3)
 """The lifetime of a live page outside match windows, fresh and stale together."""
 BOARDS = ("season", "week")
 _ID = re.compile(r"[1-9][0-9]{0,14}")
-_RANGE = re.compile(r"([1-9]|1[0-4])d")
 _SCORE = re.compile(r"([0-9]{1,2}):([0-9]{1,2})")
+RANGES = tuple(f"{days}d" for days in range(1, 15))
 _MAX_RESULTS = 100
 _FORM = 5  # matches that a club's form shows
+
+_SIDES = (matches.c.home_id, matches.c.away_id)
 
 home, away = clubs.alias("home"), clubs.alias("away")
 
@@ -59,7 +70,7 @@ def is_id(**fields: Any) -> bool:
 
 def is_range(range: str) -> bool:
     """Whether a range of days is one that a page exists for."""
-    return _RANGE.fullmatch(range) is not None
+    return range in RANGES
 
 
 def is_board(board: str) -> bool:
@@ -67,11 +78,22 @@ def is_board(board: str) -> bool:
     return board in BOARDS
 
 
+def is_season_board(board: str, season: str) -> bool:
+    """Whether there is such a leaderboard of a season."""
+    return board == "season" and is_season(season)
+
+
 def _matches() -> Select[Any]:
     return (
-        select(matches, home.c.name.label("home"), away.c.name.label("away"))
+        select(
+            matches,
+            home.c.name.label("home"),
+            away.c.name.label("away"),
+            seasons.c.name.label("season"),
+        )
         .join(home, matches.c.home_id == home.c.id)
         .join(away, matches.c.away_id == away.c.id)
+        .join(seasons, matches.c.season_id == seasons.c.id)
     )
 
 
@@ -83,6 +105,7 @@ async def _fetch_all(engine: AsyncEngine, *queries: Select[Any]) -> list[list[Ro
 def _summary(row: Row[Any]) -> dict[str, Any]:
     return {
         "id": row.id,
+        "season": row.season,
         "stage": row.stage,
         "round": row.round,
         "kickoff": row.kickoff,
@@ -100,9 +123,10 @@ async def match_times(engine: AsyncEngine, since: datetime, until: datetime) -> 
     return [row.kickoff for row in rows]
 
 
-async def league_table(engine: AsyncEngine) -> list[dict[str, Any]]:
+async def league_table(engine: AsyncEngine, season: str = CURRENT) -> list[dict[str, Any]]:
     """The standings: three points per win, then goal difference, goals and name."""
-    finished = and_(matches.c.status == "finished", matches.c.stage == "league")
+    planned = and_(in_season(season), matches.c.stage == "league")
+    finished = and_(planned, matches.c.status == "finished")
     sides = [
         select(
             of.label("club_id"),
@@ -132,6 +156,7 @@ async def league_table(engine: AsyncEngine) -> list[dict[str, Any]]:
             points.label("points"),
         )
         .select_from(clubs.outerjoin(played, played.c.club_id == clubs.c.id))
+        .where(or_(*(clubs.c.id.in_(select(of).where(planned)) for of in _SIDES)))
         .group_by(clubs.c.id, clubs.c.name)
         .order_by(desc("points"), desc(scored - conceded), desc("scored"), clubs.c.name)
     )
@@ -161,23 +186,23 @@ async def league_table(engine: AsyncEngine) -> list[dict[str, Any]]:
     ]
 
 
-async def league_schedule(engine: AsyncEngine) -> list[dict[str, Any]]:
+async def league_schedule(engine: AsyncEngine, season: str = CURRENT) -> list[dict[str, Any]]:
     """The matches that are not finished, in order."""
-    query = _matches().where(matches.c.status != "finished").order_by(matches.c.kickoff, matches.c.id)
-    (rows,) = await _fetch_all(engine, query)
+    query = _matches().where(in_season(season), matches.c.status != "finished")
+    (rows,) = await _fetch_all(engine, query.order_by(matches.c.kickoff, matches.c.id))
     return [{**_summary(row), "venue": row.venue} for row in rows]
 
 
-async def league_results(engine: AsyncEngine) -> list[dict[str, Any]]:
+async def league_results(engine: AsyncEngine, season: str = CURRENT) -> list[dict[str, Any]]:
     """The finished matches, latest first."""
-    query = _matches().where(matches.c.status == "finished")
+    query = _matches().where(in_season(season), matches.c.status == "finished")
     (rows,) = await _fetch_all(
         engine, query.order_by(desc(matches.c.kickoff), desc(matches.c.id)).limit(_MAX_RESULTS)
     )
     return [_summary(row) for row in rows]
 
 
-async def league_stats(engine: AsyncEngine) -> dict[str, Any]:
+async def league_stats(engine: AsyncEngine, season: str = CURRENT) -> dict[str, Any]:
     """Goals and cards of the season."""
     side = case((events.c.side == "home", matches.c.home_id), else_=matches.c.away_id)
     count = func.count().label("number")
@@ -185,6 +210,7 @@ async def league_stats(engine: AsyncEngine) -> dict[str, Any]:
         select(events.c.player, clubs.c.name.label("club"), count)
         .join(matches, matches.c.id == events.c.match_id)
         .join(clubs, clubs.c.id == side)
+        .where(in_season(season))
         .group_by(events.c.player, clubs.c.name)
         .order_by(desc("number"), events.c.player, clubs.c.name)
         .limit(20)
@@ -192,7 +218,7 @@ async def league_stats(engine: AsyncEngine) -> dict[str, Any]:
     totals = select(
         func.count().label("played"),
         func.coalesce(func.sum(matches.c.home_goals + matches.c.away_goals), 0).label("goals"),
-    ).where(matches.c.status == "finished")
+    ).where(in_season(season), matches.c.status == "finished")
     scorers, booked, (total,) = await _fetch_all(
         engine, per_player.where(events.c.kind == "goal"), per_player.where(events.c.kind == "card"), totals
     )
@@ -204,14 +230,18 @@ async def league_stats(engine: AsyncEngine) -> dict[str, Any]:
     }
 
 
-async def league_bracket(engine: AsyncEngine) -> list[dict[str, Any]]:
-    """The rounds of the cup."""
-    query = _matches().where(matches.c.stage != "league")
-    (rows,) = await _fetch_all(engine, query.order_by(matches.c.round, matches.c.id))
-    rounds: dict[str, list[dict[str, Any]]] = {}
+async def league_bracket(engine: AsyncEngine, season: str = CURRENT) -> list[dict[str, Any]]:
+    """The rounds of the cup, of the latest season first."""
+    query = _matches().where(in_season(season), matches.c.stage != "league")
+    order = (desc(matches.c.season_id), matches.c.round, matches.c.id)
+    (rows,) = await _fetch_all(engine, query.order_by(*order))
+    rounds: dict[tuple[int, str], list[dict[str, Any]]] = {}
     for row in rows:
-        rounds.setdefault(row.stage, []).append(_summary(row))
-    return [{"round": name, "matches": summaries} for name, summaries in rounds.items()]
+        rounds.setdefault((row.season_id, row.stage), []).append(_summary(row))
+    return [
+        {"round": stage, "season": summaries[0]["season"], "matches": summaries}
+        for (_, stage), summaries in rounds.items()
+    ]
 
 
 async def _match(engine: AsyncEngine, match_id: str, *queries: Select[Any]) -> list[list[Row[Any]]] | None:
@@ -317,13 +347,12 @@ async def club_matches(engine: AsyncEngine, id: str) -> dict[str, Any] | None:
 
 async def active_predictions(engine: AsyncEngine, range: str) -> list[dict[str, Any]] | None:
     """The matches of the next days that can be predicted, with the number of predictions."""
-    days = _RANGE.fullmatch(range)
-    if days is None:
+    if not is_range(range):
         return None
     placed = (
         select(func.count()).where(predictions.c.match_id == matches.c.id).scalar_subquery().label("placed")
     )
-    soon = matches.c.kickoff.between(func.now(), func.now() + literal(timedelta(days=int(days[1]))))
+    soon = matches.c.kickoff.between(func.now(), func.now() + literal(timedelta(days=int(range[:-1]))))
     query = _matches().add_columns(placed).where(matches.c.status == "scheduled", soon)
     (rows,) = await _fetch_all(engine, query.order_by(matches.c.kickoff, matches.c.id))
     return [{**_summary(row), "predictions": row.placed} for row in rows]
@@ -373,12 +402,20 @@ async def user_predictions(engine: AsyncEngine, user_id: str) -> list[dict[str, 
     ]
 
 
-async def leaderboard(engine: AsyncEngine, board: str) -> list[dict[str, Any]] | None:
+def board_of(season: Any) -> Any:
+    """The name in SQL of a season's leaderboard."""
+    return func.concat("season ", season)
+
+
+async def leaderboard(engine: AsyncEngine, board: str, season: str = CURRENT) -> list[dict[str, Any]] | None:
     """The first page of a leaderboard."""
     if board not in BOARDS:
         return None
+    name: Any = board
+    if board == "season":
+        name = ALL if season == ALL else board_of(current_season() if season == CURRENT else season)
     query = select(ranks, users.c.name).join(users, users.c.id == ranks.c.user_id)
-    (rows,) = await _fetch_all(engine, query.where(ranks.c.board == board).order_by(ranks.c.rank).limit(50))
+    (rows,) = await _fetch_all(engine, query.where(ranks.c.board == name).order_by(ranks.c.rank).limit(50))
     return [{"rank": row.rank, "name": row.name, "points": row.points, "exact": row.exact} for row in rows]
 
 
@@ -426,6 +463,11 @@ async def admin_stats(engine: AsyncEngine) -> dict[str, int]:
     results = await _fetch_all(engine, *counts, select(func.count()).where(matches.c.status == "finished"))
     names = [*(table.name for table in tables), "finished_matches"]
     return {name: rows[0][0] for name, rows in zip(names, results, strict=True)}
+
+
+async def affected_boards(engine: AsyncEngine) -> list[dict[str, str]]:
+    """The leaderboards of the affected seasons, for prewarming."""
+    return [{"board": "season", **each} for each in await affected_seasons(engine)]
 
 
 async def live_ids(engine: AsyncEngine) -> list[dict[str, str]]:

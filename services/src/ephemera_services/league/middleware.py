@@ -29,6 +29,8 @@ from ephemera_services.league.settings import Settings
 _LIVE = "/api/matches/"
 _WITH_IDS = (_LIVE, "/api/clubs/", "/api/users/", "/api/leaderboards/", "/api/predictions")
 """Pages of which there are many; anyone can make ids up."""
+_LEAGUE = "/api/league/"
+"""Pages that have a query only if they are of a season, which is an id too."""
 _SIGNED_IN = ("/api/me", "/api/admin", "/api/session")
 
 
@@ -79,7 +81,8 @@ class LeagueMiddleware:
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         if scope["method"] not in ("GET", "HEAD") or path.startswith(_SIGNED_IN):
             return self._with_session
-        return self._limited if path.startswith(_WITH_IDS) else self._app
+        has_id = path.startswith(_WITH_IDS) or (scope["query_string"] and path.startswith(_LEAGUE))
+        return self._limited if has_id else self._app
 
     def _claims(self, scope: Scope) -> list[Claim]:
         path = scope["path"].removeprefix(scope.get("root_path", ""))

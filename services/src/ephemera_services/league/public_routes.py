@@ -20,6 +20,13 @@ from ephemera_services.league.keys import (
     MINE,
     RESULTS,
     SCHEDULE,
+    SEASON_BOARD,
+    SEASON_BRACKET,
+    SEASON_RESULTS,
+    SEASON_SCHEDULE,
+    SEASON_STATS,
+    SEASON_TABLE,
+    SEASONS,
     STATS,
     TABLE,
     VERSIONS,
@@ -31,17 +38,18 @@ router = APIRouter()
 shared = APIRouter()
 """Pages whose paths users also post to; they come after the users' routes, which list all methods."""
 
-_PAGES = {
-    "/api/league/table": TABLE,
-    "/api/league/schedule": SCHEDULE,
-    "/api/league/results": RESULTS,
-    "/api/league/stats": STATS,
-    "/api/league/bracket": BRACKET,
-    "/api/ads": ADS,
+_PAGES = {"/api/seasons": SEASONS, "/api/ads": ADS}
+_BY_SEASON = {
+    "/api/league/table": (TABLE, SEASON_TABLE),
+    "/api/league/schedule": (SCHEDULE, SEASON_SCHEDULE),
+    "/api/league/results": (RESULTS, SEASON_RESULTS),
+    "/api/league/stats": (STATS, SEASON_STATS),
+    "/api/league/bracket": (BRACKET, SEASON_BRACKET),
+    "/api/leaderboards/{board}": (BOARD, SEASON_BOARD),
 }
+"""The pages of the current season, and with `season=` those of another, or of `all`."""
 _WITH_IDS = {
     "/api/clubs/{id}/matches": CLUB,
-    "/api/leaderboards/{board}": BOARD,
     "/api/users/{user_id}/achievements": ACHIEVEMENTS,
 }
 _LIVE = {
@@ -54,6 +62,16 @@ _LIVE = {
 
 for path, resource in _PAGES.items():
     add_resource(router, path, resource, store=store_of, tags=["pages"])
+for path, (resource, of_season) in _BY_SEASON.items():
+    add_resource(
+        router,
+        path,
+        resource,
+        store=store_of,
+        variants={"season": of_season},
+        tags=["pages"],
+        responses=problems(429),
+    )
 for path, resource in _WITH_IDS.items():
     add_resource(router, path, resource, store=store_of, tags=["pages"], responses=problems(429))
 for path, resource in _LIVE.items():

@@ -84,7 +84,9 @@ class Supporters:
             posted = (await sql.execute(adding.returning(comments.c.id))).scalar_one()
             count = update(matches).where(matches.c.id == match_id)
             await sql.execute(count.values(comments_revision=matches.c.comments_revision + 1))
-        await self._invalidate(COMMENTS.at(match_id=str(match_id)), VERSIONS.at(match_id=str(match_id)))
+        of_match = {"match_id": str(match_id)}
+        earned = ACHIEVEMENTS.at(user_id=str(user_id))
+        await self._invalidate(COMMENTS.at(**of_match), VERSIONS.at(**of_match), earned)
         return int(posted)
 
     async def vote(self, vote: Vote) -> bool:

@@ -1,8 +1,10 @@
 """The tables of the league. Times are UTC, by the database's clock.
 
 There is no table of standings: they are computed from finished matches, so they cannot disagree with the
-results. A match's revisions count the changes of its parts; `etag:md:{match_id}` shows them. Records of the
-first version of the site wait in `legacy_predictions` until they are migrated.
+results. A competition has seasons, at most one of them current; pages show the current season of the first
+competition unless they are asked for another. A match's revisions count the changes of its parts;
+`etag:md:{match_id}` shows them. Records of the first version of the site wait in `legacy_predictions` until
+they are migrated.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    UniqueConstraint,
     func,
 )
 
@@ -62,10 +65,40 @@ Index("users_by_name", func.lower(users.c.name), unique=True)
 
 clubs = Table("clubs", metadata, _id(), Column("name", Text, nullable=False, unique=True))
 
+competitions = Table(
+    "competitions",
+    metadata,
+    _id(),
+    Column("name", Text, nullable=False, unique=True),
+    Column(
+        "position", Integer, nullable=False, server_default="0", comment="the first one is the site's own"
+    ),
+)
+
+seasons = Table(
+    "seasons",
+    metadata,
+    _id(),
+    _of("competition_id", competitions),
+    Column("name", Text, nullable=False, comment="such as '2026/27'"),
+    Column(
+        "status",
+        Text,
+        CheckConstraint("status IN ('upcoming', 'current', 'past')"),
+        nullable=False,
+        server_default="upcoming",
+    ),
+    UniqueConstraint("competition_id", "name"),
+)
+Index(
+    "current_seasons", seasons.c.competition_id, unique=True, postgresql_where=seasons.c.status == "current"
+)
+
 matches = Table(
     "matches",
     metadata,
     _id(),
+    _of("season_id", seasons),
     Column("stage", Text, nullable=False, comment="'league', or a round of the cup such as 'semi-final'"),
     Column("round", Integer, nullable=False),
     _of("home_id", clubs),
@@ -88,6 +121,7 @@ matches = Table(
     Column("comments_revision", BigInteger, nullable=False, server_default="1"),
 )
 Index("matches_by_kickoff", matches.c.kickoff)
+Index("matches_by_season", matches.c.season_id, matches.c.status)
 
 events = Table(
     "events",

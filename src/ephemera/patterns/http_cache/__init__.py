@@ -13,7 +13,8 @@
 site has `prewarm:SITE:leader`, a lock, and `prewarm:SITE:hits:{day}`, the most requested pages of a day.
 
 *Lifetimes.* A page lives for `freshness`, or inside a window for `in_window`; what is made outside expires at
-the next opening at the latest. Records of requests live for two days.
+the next opening at the latest. `Settled` content lives for `settled` instead. Records of requests live for
+two days.
 
 *Atomicity.* A bump stores its pages, their numbers and their ETags in one script, all of them or none, and
 only if no later bump has begun since. On a cluster this holds for the pages of one slot; the slots of a bump
@@ -31,7 +32,7 @@ pages are loaded again.
 from ephemera.patterns.cache import Freshness
 from ephemera.patterns.http_cache._declaration import HttpCache, PageRef, Representation, Resource
 from ephemera.patterns.http_cache._prewarm import PrewarmReport
-from ephemera.patterns.http_cache._resource import BoundResource, Page
+from ephemera.patterns.http_cache._resource import BoundResource, Page, Settled
 from ephemera.patterns.http_cache._site import BoundHttpCache
 
 __all__ = [
@@ -44,4 +45,5 @@ __all__ = [
     "PrewarmReport",
     "Representation",
     "Resource",
+    "Settled",
 ]

@@ -92,6 +92,7 @@ class HttpCache(Generic[S]):
         *,
         freshness: Freshness,
         in_window: Freshness | None = None,
+        settled: Freshness | None = None,
         missing: timedelta = _NO_TIME,
         accepts: Callable[..., bool] | None = None,
         representation: Representation = _REPRESENTATION,
@@ -108,6 +109,7 @@ class HttpCache(Generic[S]):
             load: `await load(source, **fields)` returns bytes, text, what becomes JSON, or None: not found.
             freshness: How long a page is fresh and then stale.
             in_window: The same while a window is open.
+            settled: The same, in windows and outside, for content that the loader returns as `Settled`.
             missing: How long to remember that there is no such page.
             accepts: `accepts(**fields)` says whether such a page can exist; for others nothing is looked up,
                 loaded or stored. Give it wherever fields come from a URL.
@@ -123,13 +125,13 @@ class HttpCache(Generic[S]):
             raise InvalidDeclaration(
                 pattern, "it has a freshness in windows, and its site has none", "give the site windows="
             )
-        both = (freshness, in_window or freshness)
+        each_freshness = (freshness, in_window or freshness, settled or freshness)
         cache: Cache[Page] = Cache(
             self.catalogue,
             pattern,
             Page,
-            fresh=max(each.fresh for each in both),
-            stale=max(each.stale for each in both),
+            fresh=max(each.fresh for each in each_freshness),
+            stale=max(each.stale for each in each_freshness),
             missing=missing,
             freshness_of=_freshness_of,
             loading=loading,
@@ -150,7 +152,9 @@ class HttpCache(Generic[S]):
             raise InvalidDeclaration(
                 pattern, f"prewarm=True, and it has the fields {', '.join(fields)}", "list its fields"
             )
-        resource = Resource(self, cache, load, freshness, in_window, accepts, representation, prewarm)
+        resource = Resource(
+            self, cache, load, freshness, in_window, settled, accepts, representation, prewarm
+        )
         self.resources.append(resource)
         return resource
 
@@ -171,6 +175,7 @@ class Resource(Generic[S]):
     load: Callable[..., Awaitable[Any]]
     freshness: Freshness
     in_window: Freshness | None
+    settled: Freshness | None
     accepts: Callable[..., bool] | None
     representation: Representation
     prewarm: PrewarmFields[S] | bool

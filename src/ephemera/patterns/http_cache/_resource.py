@@ -18,6 +18,7 @@ import re
 import zlib
 from base64 import urlsafe_b64encode
 from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
 from hashlib import blake2b
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -82,6 +83,22 @@ class Page(msgspec.Struct, array_like=True, gc=False):
         return msgspec.json.decode(self.body)
 
 
+class _SettledPage(Page, array_like=True, gc=False):
+    """A page of `Settled` content; stored, it is a page like any other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What a loader returns for content that will hardly change, such as a past season's table.
+
+    The page is fresh as the resource's `settled=` says, whatever the windows; without it this changes
+    nothing. A bump replaces it as any other, and the first request after an opening refreshes it once.
+    """
+
+    content: Any
+    """Bytes, text, or what becomes JSON."""
+
+
 def _gunzipped(content: bytes) -> bytes:
     inflate = zlib.decompressobj(wbits=_GZIP)
     try:
@@ -95,6 +112,9 @@ def _gunzipped(content: bytes) -> bytes:
 
 def build_page(key: str, value: Any, media_type: str, *, compress_over: int, made_at: float) -> Page:
     """Return the page of what a loader returned: bytes and text as they are, anything else as JSON."""
+    make: type[Page] = Page
+    if isinstance(value, Settled):
+        make, value = _SettledPage, value.content
     if isinstance(value, str):
         body = value.encode()
     else:
@@ -102,7 +122,7 @@ def build_page(key: str, value: Any, media_type: str, *, compress_over: int, mad
     digest = blake2b(body, digest_size=_STAMP_BYTES, key=_hash_key(key, media_type)).digest()
     stamp = urlsafe_b64encode(digest)
     gzipped = len(body) > compress_over
-    return Page(
+    return make(
         etag=b'W/"%s"' % stamp if gzipped else b'"%s"' % stamp,
         media_type=media_type,
         gzipped=gzipped,
@@ -257,8 +277,11 @@ class PageLoader:
 
     def set_freshness(self, page: Page) -> None:
         """Decide how long a page that is about to be stored is fresh: not past the next opening."""
-        freshness, windows = self.declared.freshness, self._context.windows
-        if windows is not None and self.in_window is not None:
+        declared, windows = self.declared, self._context.windows
+        freshness = declared.freshness
+        if declared.settled is not None and isinstance(page, _SettledPage):
+            freshness = declared.settled
+        elif windows is not None and self.in_window is not None:
             freshness = windows.last_known().freshness(freshness, self.in_window)
         page.fresh = round(freshness.fresh.total_seconds() * 1000)
         page.stale = round(freshness.stale.total_seconds() * 1000)

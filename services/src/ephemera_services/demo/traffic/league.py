@@ -105,7 +105,8 @@ class Referee:
         async with DemoClient(self._context, "league") as client:
             await sign_in(client, REFEREE)
             match = await match_to_finalize(client)
-            result = {"home_goals": random.randint(0, 4), "away_goals": random.randint(0, 3)}
+            goals = {"home_goals": random.randint(0, 4), "away_goals": random.randint(0, 3)}
+            result = {**goals, "override": True}
             await client.expect(200, "POST", f"/api/admin/matches/{match['id']}/finalize", json=result)
             await client.expect(200, "GET", "/api/admin/monitoring")
 

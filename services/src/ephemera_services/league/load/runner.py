@@ -131,7 +131,7 @@ def _change_scores(referee: httpx.Client, seconds: int, every: float, stop: thre
         with suppress(httpx.TransportError):  # the next score is another one anyway
             referee.put(f"/api/admin/matches/{_MATCH}/score", json=score)
             if tick == int(seconds / every / 2):
-                final = {"home_goals": 2, "away_goals": 1}
+                final = {"home_goals": 2, "away_goals": 1, "override": True}
                 referee.post(f"/api/admin/matches/{_OTHER_MATCH}/finalize", json=final)
 
 
