@@ -10,8 +10,11 @@ from typing import Any
 
 import httpx
 import psycopg
+from sqlalchemy import insert
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ephemera_services.league import DEMO_ADMINISTRATOR
+from ephemera_services.league.tables import competitions, seasons
 from ephemera_services.runtime import DEMO_PASSWORD
 from tests.services.services import Served, serving
 
@@ -68,3 +71,11 @@ def sql(places: dict[str, str], statement: str) -> list[Any]:
     with psycopg.connect(places["EPHEMERA_DATABASE_URL"], autocommit=True) as connection:
         found = connection.execute(statement)
         return list(found.fetchall()) if found.description else []
+
+
+async def add_season(sql: AsyncConnection, name: str = "2026") -> int:
+    """Add a competition with one season, the current one; the season's id."""
+    adding = insert(competitions).values(name=f"League of {name}").returning(competitions.c.id)
+    competition_id = (await sql.execute(adding)).scalar_one()
+    values = {"competition_id": competition_id, "name": name, "status": "current"}
+    return int((await sql.execute(insert(seasons).values(values).returning(seasons.c.id))).scalar_one())

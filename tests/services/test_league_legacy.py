@@ -22,16 +22,15 @@ from ephemera_services.league.supporters import Supporters
 from ephemera_services.league.tables import (
     FENCES,
     clubs,
-    competitions,
     legacy_predictions,
     matches,
     metadata,
     predictions,
     ranks,
-    seasons,
     users,
 )
 from ephemera_services.runtime import open_engine
+from tests.services.league_users import add_season
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 YEAR_AGO = NOW - timedelta(days=365)
@@ -49,10 +48,8 @@ async def engine(postgres: Postgres) -> AsyncIterator[AsyncEngine]:
                 await sql.execute(table.delete())
             names = [{"id": number, "name": name} for number, name in ((1, "Comet"), (2, "Meteor"))]
             await sql.execute(insert(clubs).values(names))
-            await sql.execute(insert(competitions).values({"id": 1, "name": "League"}))
-            season = {"id": 1, "competition_id": 1, "name": "2026", "status": "current"}
-            await sql.execute(insert(seasons).values(season))
-            match = {"season_id": 1, "stage": "league", "round": 1, "home_id": 1, "away_id": 2}
+            season_id = await add_season(sql)
+            match = {"season_id": season_id, "stage": "league", "round": 1, "home_id": 1, "away_id": 2}
             match |= {"venue": "Here"}
             finished = {"status": "finished", "home_goals": 2, "away_goals": 1, "kickoff": YEAR_AGO}
             coming = {"status": "scheduled", "home_goals": 0, "away_goals": 0, "kickoff": NOW + timedelta(1)}
@@ -118,11 +115,7 @@ async def test_each_record_becomes_what_it_should(engine: AsyncEngine, store: St
     assert kinds == ["copied"] * 3 + ["superseded", "copied", "orphan", "orphan", "unreadable"]
     assert await store[LEGACY].get() == LegacyProgress(copied=4, superseded=1, rejected=3, left=0)
     points = await rows(engine, ranks.c.board, ranks.c.user_id, ranks.c.points)
-    assert [row for row in points if row[0] == "season 1"] == [
-        ("season 1", 1, 3),
-        ("season 1", 2, 1),
-        ("season 1", 3, 0),
-    ]
+    assert [row[1:] for row in points if row[0].startswith("season ")] == [(1, 3), (2, 1), (3, 0)]
 
 
 async def test_a_second_run_changes_nothing(engine: AsyncEngine, store: Store) -> None:

@@ -18,7 +18,7 @@ from ephemera_services.league.keys import SITE, TABLE, WINDOWS
 from ephemera_services.league.peak import PeakAdaptation
 from ephemera_services.league.tables import clubs, matches, metadata
 from ephemera_services.runtime import open_engine
-from tests.services.league_users import league, referee, until
+from tests.services.league_users import add_season, league, referee, until
 from tests.services.services import Served
 
 PEAK = 5
@@ -34,6 +34,7 @@ async def test_the_freshness_follows_the_rate(valkey: Valkey, postgres: Postgres
         async with engine.begin() as sql:
             await sql.execute(insert(clubs), [{"id": 1, "name": "Comet"}, {"id": 2, "name": "Meteor"}])
             match = {"stage": "league", "round": 1, "home_id": 1, "away_id": 2, "venue": "Here"}
+            match["season_id"] = await add_season(sql)
             await sql.execute(insert(matches).values(**match, kickoff=func.now()))
         meter = RequestMeter()
         adaptation = PeakAdaptation(store, meter, 10)
@@ -75,7 +76,8 @@ def _burst(served: Served) -> bool:
 
 def _finalize(admin: httpx.Client, valkey: Valkey) -> timedelta:
     """Finalize a match, after which the table is stored anew; how long it is fresh."""
-    admin.post("/api/admin/matches/41/finalize", json={"home_goals": 1, "away_goals": 0}).raise_for_status()
+    result = {"home_goals": 1, "away_goals": 0, "override": True}
+    admin.post("/api/admin/matches/41/finalize", json=result).raise_for_status()
     return asyncio.run(_freshness(valkey.url))
 
 
