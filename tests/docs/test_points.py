@@ -9,8 +9,10 @@ import pytest
 
 from tests.docs.pages import ROOT
 
-POINTS = {"identity": 30, "slides": 46}
+POINTS = {"identity": 30, "slides": 46, "scripture": 27, "feed": 44, "league": 62}
 """How many points each description has."""
+_MISSING = "| **Not there yet**"
+"""Begins the last column of a point that no code and no test is for."""
 _TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 
@@ -21,10 +23,10 @@ def page(service: str) -> str:
 
 @pytest.mark.parametrize("service", POINTS)
 def test_the_table_has_all_points(service: str) -> None:
-    """They are numbered, and each has a test."""
+    """They are numbered, and each has a test, or says that it is not there yet."""
     rows = [line for line in page(service).splitlines() if re.match(r"\| \d+ \|", line)]
     assert [int(line.split("|")[1]) for line in rows] == list(range(1, POINTS[service] + 1))
-    assert [line for line in rows if not _TEST.search(line)] == []
+    assert [line for line in rows if bool(_TEST.search(line)) == (_MISSING in line)] == []
 
 
 @pytest.mark.parametrize("service", POINTS)

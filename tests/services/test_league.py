@@ -206,6 +206,18 @@ def test_prewarming_wants_its_token(served: Served) -> None:
     assert until(lambda: any("prewarmed league" in line["message"] for line in served.lines()))
 
 
+def test_an_administrator_prewarms(admin: httpx.Client) -> None:
+    """The report counts the pages that were loaded, or were fresh already; none has failed."""
+
+    def report() -> Any:
+        answer = admin.post("/api/admin/prewarm").json()
+        return answer if answer["begun"] else None  # another run may be under way
+
+    found = until(report)
+    assert found["loaded"] + found["fresh"] >= 5
+    assert found["failed"] == 0
+
+
 def test_monitoring_has_figures_and_advice(served: Served, admin: httpx.Client) -> None:
     """Hit ratio, evictions, memory, clients, p95, p99 and errors are there, and nothing is advised here."""
     for _ in range(150):
