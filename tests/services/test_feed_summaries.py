@@ -112,6 +112,20 @@ async def test_an_unavailable_model(places: dict[str, str]) -> None:
         assert feed.summarized_by == "extractive"
 
 
+async def test_a_title_is_what_is_common() -> None:
+    """The sentence with most of what the texts share is the title, and words of all clusters do not count."""
+    quake = [
+        "Trains stop in Japan",
+        "Japan lifts tsunami warning after the earthquake",
+        "Earthquake shakes Japan",
+    ]
+    other = ["The end of the season in the south of the country", "The south waits for the end of the season"]
+    found = await ExtractiveSummarizer().summarize([quake, other])
+    assert found[0].title == quake[2]
+    assert found[1].title in other
+    assert [each.title for each in await ExtractiveSummarizer().summarize([["…"], []])] == ["…", ""]
+
+
 async def test_extracts_are_the_texts_own_words() -> None:
     """A title is the first sentence nearest the middle, a summary up to three different ones, all bounded."""
     [worded] = await ExtractiveSummarizer().summarize(

@@ -16,7 +16,12 @@ from ephemera_services.feed.routes import router
 from ephemera_services.feed.service import Aggregator, open_aggregator
 from ephemera_services.feed.settings import Settings
 from ephemera_services.feed.worker import run_planner_and_builders
-from ephemera_services.runtime import Resources, ServiceDefinition, create_application
+from ephemera_services.runtime import (
+    Resources,
+    ServiceDefinition,
+    create_application,
+    web_page_router,
+)
 
 __all__ = ["Settings", "create_app"]
 
@@ -45,7 +50,7 @@ def create_app(settings: Settings) -> FastAPI:
         body_limits={"/feed/bulk/insights": BULK_BYTES},
         store_resources=keys.store_resources,
     )
-    app = create_application(settings, service, start, router)
+    app = create_application(settings, service, start, router, web_page_router("feed"))
     app.state.tokens = tokens
     return app
 

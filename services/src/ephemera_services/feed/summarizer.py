@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
@@ -69,26 +69,37 @@ class ExtractiveSummarizer:
 
     async def summarize(self, clusters: Sequence[Sequence[str]]) -> list[Summary]:
         """Quote sentences of each cluster's texts, without duplicates."""
-        return [_extracted(texts) for texts in clusters]
+        leads = [[_SENTENCE_END.split(text.strip(), 1)[0].strip() for text in texts] for texts in clusters]
+        words = [{word for lead in of_cluster for word in _words(lead)} for of_cluster in leads]
+        spread = Counter(word for of_cluster in words for word in of_cluster)
+        rarity = {word: math.log1p(len(clusters) / count) for word, count in spread.items()}
+        return [_extracted(of_cluster, rarity) for of_cluster in leads]
 
 
-def _extracted(texts: Sequence[str]) -> Summary:
-    leads = [_SENTENCE_END.split(text.strip(), 1)[0].strip() for text in texts]
+def _words(text: str) -> set[str]:
+    return set(_WORD.findall(text.casefold()))
+
+
+def _extracted(leads: Sequence[str], rarity: Mapping[str, float]) -> Summary:
     chosen: dict[str, str] = {}
     for lead in leads:
         chosen.setdefault(lead.casefold(), _with_full_stop(_truncate(lead, _SENTENCE)))
     kept = list(chosen.values())[:_SENTENCES]
-    return Summary(_truncate(_commonest(leads), _TITLE) if leads else "", " ".join(kept))
+    return Summary(_truncate(_commonest(leads, rarity), _TITLE) if leads else "", " ".join(kept))
 
 
-def _commonest(leads: Sequence[str]) -> str:
-    """Return the lead with the largest share of words that the others have too, the first of equal ones."""
-    words = [set(_WORD.findall(lead.casefold())) for lead in leads]
+def _commonest(leads: Sequence[str], rarity: Mapping[str, float]) -> str:
+    """Return the lead with the largest share of words that the others have too, the first of equal ones.
+
+    A word counts for less the more of the other clusters have it.
+    """
+    words = [_words(lead) for lead in leads]
     counts = Counter(word for lead in words for word in lead)
 
     def commonness(lead: set[str]) -> float:
         # The root: neither the shortest one, which says little, nor the longest, which has every word.
-        return sum(counts[word] - 1 for word in lead) / math.sqrt(len(lead)) if lead else 0.0
+        shared = sum((counts[word] - 1) * rarity[word] for word in lead)
+        return shared / math.sqrt(len(lead)) if lead else 0.0
 
     return leads[max(range(len(leads)), key=lambda index: (round(commonness(words[index]), 9), -index))]
 
