@@ -489,6 +489,14 @@ def test_the_planner_shows_its_mode_last_tick_and_due_users(
             expect(tile(page, "Candidates")).to_have_text(candidates)
             picture(page, "planner")
     page.get_by_text("No users enqueued").wait_for()
+    explanation = region(page, "Explain a user")
+    explanation.get_by_label("User").fill(reader)
+    explanation.get_by_role("button", name="Explain").click()
+    expect(row_of(explanation, "Novelty reached")).to_contain_text("not met")
+    expect(row_of(explanation, "Failed attempts")).to_contain_text("met")
+    explanation.get_by_label("User").fill("nobody-of-that-name")
+    explanation.get_by_role("button", name="Explain").click()
+    explanation.get_by_text("no: there is no such user").wait_for()
     assert feed.get(f"/feed/users/{reader}").raise_for_status().json()
 
 

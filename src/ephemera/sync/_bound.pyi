@@ -58,6 +58,7 @@ from ephemera.patterns.planner import (
     RebuildRun,
     Task,
     Tick,
+    UserExplanation,
     UserRow,
 )
 from ephemera.patterns.preferences import BoundPreferences as AsyncBoundPreferences
@@ -760,6 +761,8 @@ class BoundPlanner:
         """Return users who are not enqueued any more: `max_attempts` of their runs failed in a row."""
     def retry(self, *user_ids: str) -> int:
         """Have users enqueued again whose runs have failed; return how many there were."""
+    def explain(self, user_id: str) -> UserExplanation | None:
+        """Return why a user is due or is not, by SQL; None for an unknown user. It writes nothing."""
     def rebuild(
         self,
         user_id: str,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from nicegui import ui
+
 from ephemera.console._components import (
     Column,
     Empty,
@@ -25,9 +27,26 @@ from ephemera.operations.inspect import declared_planners
 
 if TYPE_CHECKING:  # they need the extra `sql`
     from ephemera.operations.inspect import DirtyChannels, EnqueuedUser, PlannerState
-    from ephemera.patterns.planner import Planner
+    from ephemera.patterns.planner import Planner, PlannerCondition
 
 _MAX_TICK_AGE = 180.0  # seconds; ticks run at least every minute
+_SITUATIONS = {
+    "running": "a worker rebuilds the clusters",
+    "enqueued": "enqueued; no worker has begun",
+    "parked": "parked: too many runs failed in a row",
+    "resting": "resting: the last run failed",
+    "inactive": "not due: inactive for too long",
+    "not due": "not due: too little novelty, and clustered recently",
+    "cooldown": "due, but enqueued too recently",
+    "due": "due: the next tick enqueues the user",
+}
+_CONDITIONS = {  # the title, and whether its figures are counts
+    "active": ("Active within", False),
+    "novelty": ("Novelty reached (or time)", True),
+    "time": ("Clustered longer ago than (or novelty)", False),
+    "cooldown": ("Enqueued longer ago than", False),
+    "attempts": ("Failed attempts below", True),
+}
 
 
 def build(view: View) -> None:
@@ -71,7 +90,63 @@ class _PlannerPart:
                 empty=Empty("No dirty channels", "The last tick processed everything.", icon="done_all"),
             )
         self._draw_plans()
+        if service.engine is not None:
+            self._draw_explanation(view)
         view.every(2, self._refresh_dirty)
+
+    def _draw_explanation(self, view: View) -> None:
+        with section(
+            "Explain a user",
+            "Whether the next tick enqueues a user, and why; looking it up changes nothing.",
+        ):
+            with ui.element("form").classes("e-row").on("submit.prevent", self._choose):
+                self._named = ui.input("User").props("dense outlined clearable maxlength=256")
+                ui.button("Explain", icon="search").props('type="submit" unelevated no-caps')
+            self._explained = facts()
+            self._conditions = table(
+                [
+                    Column("condition", "Condition"),
+                    Column("state", "State", kind="badge"),
+                    Column("value", "Is", kind="time"),
+                    Column("limit", "Limit", kind="time"),
+                ],
+                empty=Empty("No user explained", "Enter a user's id.", icon="person_search"),
+            )
+            self._conditions.show([])
+        self._user = ""
+        self._timer = view.every(2, self._refresh_explanation)
+
+    async def _choose(self) -> None:
+        self._user = (self._named.value or "").strip()
+        await self._timer.now()
+
+    async def _refresh_explanation(self) -> None:
+        from ephemera.patterns.planner import BoundPlanner
+
+        user = self._user
+        if not user:
+            return
+        planner = BoundPlanner(self._planner, self._service.store, self._service.database)
+        with database_errors(self._service.name):
+            explained = await planner.explain(user)
+        if explained is None:
+            self._explained.show([("User", user), ("Known", "no: there is no such user")])
+            self._conditions.show([])
+            return
+        text = _SITUATIONS[explained.situation]
+        if explained.until:
+            text += f", until {format_time(datetime.fromtimestamp(explained.until / 1000, UTC))}"
+        self._explained.show(
+            [
+                ("User", user),
+                ("Situation", text),
+                ("Trigger", explained.reason or "none"),
+                ("Plan", explained.plan),
+                ("Version", f"{explained.cluster_version:,}"),
+                *([("Last error", explained.last_error)] if explained.last_error else []),
+            ]
+        )
+        self._conditions.show([_condition_row(each) for each in explained.conditions])
 
     def _draw_state(self) -> None:
         with tiles():
@@ -175,6 +250,24 @@ def _user_row(seen: EnqueuedUser, now: datetime) -> dict[str, Any]:
         "since_sort": 0 if seen.since is None else seconds_since(seen.since, now),
         "until": format_seconds((seen.until - now).total_seconds()),
         "until_sort": (seen.until - now).total_seconds(),
+    }
+
+
+def _condition_row(condition: PlannerCondition) -> dict[str, Any]:
+    title, is_count = _CONDITIONS[condition.name]
+
+    def shown(value: int | None) -> str:
+        return "never" if value is None else f"{value:,}" if is_count else format_seconds(value / 1000)
+
+    return {
+        "id": condition.name,
+        "condition": title,
+        "state": "met" if condition.is_met else "not met",
+        "state_tone": "good" if condition.is_met else "plain",
+        "value": shown(condition.value) + ("" if is_count or condition.value is None else " ago"),
+        "value_sort": condition.value or 0,
+        "limit": shown(condition.limit),
+        "limit_sort": condition.limit,
     }
 
 

@@ -38,6 +38,7 @@ from ephemera.errors import MissingExtra
 if _missing := [name for name in ("sqlalchemy", "psycopg", "alembic") if find_spec(name) is None]:
     raise MissingExtra(f"the planner needs {_missing[0]}", "sql", _missing[0])
 
+from ephemera.patterns.planner._explanation import PlannerCondition, UserExplanation, UserSituation
 from ephemera.patterns.planner._planner import BoundPlanner, Planner, PlannerStatus
 from ephemera.patterns.planner._queries import ParkedUser, UserRow
 from ephemera.patterns.planner._rebuild import (
@@ -79,6 +80,7 @@ __all__ = [
     "Plan",
     "PlanReport",
     "Planner",
+    "PlannerCondition",
     "PlannerRetention",
     "PlannerStatus",
     "PlannerTables",
@@ -91,8 +93,10 @@ __all__ = [
     "Task",
     "Tick",
     "TickLimits",
+    "UserExplanation",
     "UserFacts",
     "UserRow",
+    "UserSituation",
     "UserState",
     "Verdict",
     "decide",

@@ -21,6 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from ephemera.errors import ConnectionFailed, InvalidDeclaration, LockLost, ServerError
 from ephemera.keyspace import Catalogue, Store, check_declaration
+from ephemera.patterns.planner._explanation import UserExplanation, explain
 from ephemera.patterns.planner._queries import ParkedUser, PlannerRows, Queries, UserRow, try_lead
 from ephemera.patterns.planner._rebuild import Build, Dataset, Invalidate, OnSave, Rebuilder, RebuildRun
 from ephemera.patterns.planner._sources import RedisSource, SqlSource
@@ -301,6 +302,10 @@ class BoundPlanner:
     async def retry(self, *user_ids: str) -> int:
         """Have users enqueued again whose runs have failed; return how many there were."""
         return await self._state.retry(user_ids)
+
+    async def explain(self, user_id: str) -> UserExplanation | None:
+        """Return why a user is due or is not, by SQL; None for an unknown user. It writes nothing."""
+        return await explain(self._queries, self.declared.plans, user_id)
 
     # Rebuilds
 
