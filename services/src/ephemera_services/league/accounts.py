@@ -35,6 +35,14 @@ class Accounts:
         password_hash = None if user is None else user.password_hash
         return user if await self._passwords.verify(password, password_hash) else None
 
+    async def unblocked(self, user_id: int) -> Row[Any]:
+        """The user of an id, as they are now; 403 if they are blocked."""
+        async with self._engine.connect() as sql:
+            user = (await sql.execute(select(users).where(users.c.id == user_id))).one_or_none()
+        if user is None or user.blocked_at is not None:
+            raise problem(403, "This account is blocked.")
+        return user
+
     async def by_name(self, name: str) -> Row[Any] | None:
         """The user of a name."""
         query = select(users).where(func.lower(users.c.name) == func.lower(name))

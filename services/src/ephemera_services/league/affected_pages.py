@@ -1,24 +1,29 @@
-"""The pages that show a match, by what has changed in it.
+"""The pages that show a row: what must change when the row does.
 
-Pages for everyone are replaced together. The pages of users who predicted the match, and the lists of open
-predictions, are removed, so that the next poll loads them: there may be thousands, of which few are polled
-soon. Both kinds are new at the next poll.
+Pages for everyone are replaced together. The pages of users who predicted a match, of which there may be
+thousands and few are polled soon, and the lists of open predictions are removed, so that the next poll loads
+them. Both kinds are new at the next poll.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import select, union
-from sqlalchemy.ext.asyncio import AsyncEngine
+import msgspec
+from sqlalchemy import or_, select, union
+from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ephemera.patterns.http_cache import BoundHttpCache, PageRef, Resource
+from ephemera.patterns.http_cache import PageRef, Resource
+from ephemera_services.league.administration.edits import RowChange
 from ephemera_services.league.keys import (
     ACHIEVEMENTS,
     ACTIVE,
     ADMIN_STATS,
+    ADS,
     BRACKET,
     CLUB,
+    COMMENTS,
     LIVE,
     LIVE_MATCHES,
     META,
@@ -36,9 +41,8 @@ from ephemera_services.league.keys import (
 )
 from ephemera_services.league.loaders import RANGES
 from ephemera_services.league.seasons import ALL
-from ephemera_services.league.tables import legacy_predictions, predictions
+from ephemera_services.league.tables import legacy_predictions, matches, predictions
 
-_CHUNK = 500  # pages that are removed in one step
 _TABLE, _SCHEDULE = (TABLE, SEASON_TABLE), (SCHEDULE, SEASON_SCHEDULE)
 _RESULTS, _STATS, _BRACKET = (RESULTS, SEASON_RESULTS), (STATS, SEASON_STATS), (BRACKET, SEASON_BRACKET)
 _PREDICTED = (predictions, legacy_predictions)
@@ -68,32 +72,91 @@ def event_pages(match: Any) -> list[PageRef]:
     return [*live_pages(match.id), *season_pages(match.season_id, (_STATS,)), ADMIN_STATS.at()]
 
 
-def score_pages(match: Any) -> list[PageRef]:
-    """The pages that show the score of a match that is not finished."""
-    seasonal = season_pages(match.season_id, (_SCHEDULE, _BRACKET))
-    return [*live_pages(match.id), *seasonal, *_club_pages(match)]
+class Affected(msgspec.Struct):
+    """The pages that a change affects."""
+
+    bumped: list[PageRef] = []
+    """To replace together."""
+    deleted: list[PageRef] = []
+    """To remove."""
+
+    def add(self, other: Affected) -> None:
+        """Add those of another change, each once."""
+        for mine, its in ((self.bumped, other.bumped), (self.deleted, other.deleted)):
+            known = {page.key for page in mine}
+            mine.extend(page for page in its if page.key not in known)
 
 
-def result_pages(match: Any) -> list[PageRef]:
-    """The pages that show the result of a match: its time, its place and its clubs too."""
-    others = [META.at(match_id=str(match.id)), ADMIN_STATS.at(), *_club_pages(match)]
-    return [*season_pages(match.season_id), *live_pages(match.id), *others]
+async def pages_of(sql: AsyncConnection, rows: Sequence[RowChange]) -> Affected:
+    """The pages that show these rows, as they are or were."""
+    affected = Affected()
+    for row in rows:
+        affected.add(await _pages_of_row(sql, row))
+    return affected
 
 
-async def remove_predictions(site: BoundHttpCache[Any], engine: AsyncEngine, match_id: int) -> list[PageRef]:
-    """Remove the open predictions of every range, and the pages of the users who predicted a match.
+async def _pages_of_row(sql: AsyncConnection, row: RowChange) -> Affected:
+    match row.table:
+        case "matches":
+            return await _pages_of_match(sql, row)
+        case "events":
+            query = select(matches).where(matches.c.id == row.value("match_id"))
+            return Affected(event_pages((await sql.execute(query)).one()))
+        case "clubs":
+            return await _pages_of_club(sql, row)
+        case "comments":
+            match_id, user_id = str(row.value("match_id")), str(row.value("user_id"))
+            pages = [COMMENTS.at(match_id=match_id), VERSIONS.at(match_id=match_id)]
+            return Affected([*pages, ACHIEVEMENTS.at(user_id=user_id)])
+        case "ads":
+            return Affected([ADS.at()])
+    return Affected()  # users and assignments are on no page, players by the events that name them
 
-    After the commit: a prediction that is placed later removes its user's pages itself.
-    """
-    async with engine.connect() as sql:
-        queries = [select(each.c.user_id).where(each.c.match_id == match_id) for each in _PREDICTED]
-        users = [str(each) for each in (await sql.execute(union(*queries))).scalars()]
-    pages = [ACTIVE.at(range=each) for each in RANGES]
-    pages += [page.at(user_id=user) for user in users for page in (MINE, ACHIEVEMENTS)]
-    for start in range(0, len(pages), _CHUNK):
-        await site.delete(*pages[start : start + _CHUNK])
-    return pages
+
+async def _pages_of_match(sql: AsyncConnection, row: RowChange) -> Affected:
+    if row.columns() == {"minute"}:
+        return Affected(live_pages(row.id))
+    current = (await sql.execute(select(matches).where(matches.c.id == row.id))).one_or_none()
+    images = [row.before or {}, row.after or {}, dict(current._mapping) if current is not None else {}]
+
+    def found(*names: str) -> set[Any]:
+        return {image[name] for image in images for name in names if name in image}
+
+    statuses = found("status")
+    is_new = None in (row.before, row.after)  # the table lists the clubs that have a match
+    lists = LEAGUE_PAGES if is_new or "finished" in statuses else (_SCHEDULE, _BRACKET)
+    pairs = tuple(pair for pair in lists if pair is not _BRACKET or found("stage") - {"league"})
+    bumped = [page for season in sorted(found("season_id")) for page in season_pages(season, pairs)]
+    bumped += [*live_pages(row.id), META.at(match_id=str(row.id))]
+    bumped += [CLUB.at(id=str(each)) for each in sorted(found("home_id", "away_id"))]
+    deleted = [ACTIVE.at(range=each) for each in RANGES] if "scheduled" in statuses else []
+    personal = [MINE]
+    if "finished" in statuses:
+        bumped.append(ADMIN_STATS.at())
+        personal.append(ACHIEVEMENTS)
+    users = await _predicted_by(sql, [row.id])
+    deleted += [page.at(user_id=user) for user in users for page in personal]
+    return Affected(bumped, deleted)
 
 
-def _club_pages(match: Any) -> list[PageRef]:
-    return [CLUB.at(id=str(club)) for club in (match.home_id, match.away_id)]
+async def _pages_of_club(sql: AsyncConnection, row: RowChange) -> Affected:
+    """Its name is on every page that shows one of its matches, which may be many seasons."""
+    query = select(matches).where(or_(matches.c.home_id == row.id, matches.c.away_id == row.id))
+    played = (await sql.execute(query)).all()
+    seasons = sorted({match.season_id for match in played})
+    opponents = {club for match in played for club in (match.home_id, match.away_id)} - {row.id}
+    bumped = [page for season in seasons for page in season_pages(season)]
+    deleted = [META.at(match_id=str(match.id)) for match in played]
+    deleted += [CLUB.at(id=str(club)) for club in sorted(opponents)]
+    deleted += [ACTIVE.at(range=each) for each in RANGES]
+    users = await _predicted_by(sql, [match.id for match in played])
+    deleted += [MINE.at(user_id=user) for user in users]
+    affected = Affected()
+    affected.add(Affected([CLUB.at(id=str(row.id)), LIVE_MATCHES.at(), *bumped], deleted))
+    return affected
+
+
+async def _predicted_by(sql: AsyncConnection, match_ids: Sequence[int]) -> list[str]:
+    """The users who have predicted one of these matches."""
+    queries = [select(each.c.user_id).where(each.c.match_id.in_(match_ids)) for each in _PREDICTED]
+    return [str(each) for each in (await sql.execute(union(*queries))).scalars()]

@@ -9,6 +9,7 @@ from starlette.middleware import Middleware
 
 from ephemera.web.fastapi import add_prewarm
 from ephemera_services.league import admin_routes, public_routes, user_routes
+from ephemera_services.league.administration import control_routes, league_routes, people_routes
 from ephemera_services.league.database_figures import DatabaseMeter
 from ephemera_services.league.figures import RequestMeter
 from ephemera_services.league.keys import SITE, WINDOWS, catalogue
@@ -51,7 +52,10 @@ def create_app(settings: Settings) -> FastAPI:
         user_routes.router,
         public_routes.shared,
         admin_routes.router,
-        web_page_router("league"),
+        control_routes.router,
+        league_routes.router,
+        people_routes.router,
+        web_page_router("league", "admin"),
     )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from ephemera_services.league.administration.tables import players
 from ephemera_services.league.tables import (
     ads,
     clubs,
@@ -28,7 +29,7 @@ from ephemera_services.runtime import DEMO_PASSWORD, advisory_lock
 if TYPE_CHECKING:
     from ephemera_services.league.service import League
 
-DEMO_ADMINISTRATOR = "referee"
+DEMO_ADMINISTRATOR, DEMO_HELPER = "referee", "linesman"
 _USERS = ("ann", "bob", "carl", "dora")
 CLUBS = ("Comet", "Meteor", "Quantum", "Reactor", "Proton", "Vortex", "Isotope", "Neutron")
 PLAYERS = ("Orlov", "Belov", "Serov", "Titov", "Panin", "Zorin")
@@ -45,6 +46,12 @@ async def seed(league: League, *, live: bool = True, now: datetime | None = None
             return False
         people = await _insert_users(sql, password_hash)
         ids = await _insert(sql, clubs, [{"name": name} for name in CLUBS])
+        squads = [
+            {"club_id": each, "name": name, "number": 7 + at}
+            for each in ids
+            for at, name in enumerate(PLAYERS)
+        ]
+        await _insert(sql, players, squads)
         now = (now or datetime.now(UTC)).replace(microsecond=0)
         (competition_id,) = await _insert(sql, competitions, [{"name": "League"}])
         past_id, current_id = await _insert(
@@ -70,13 +77,13 @@ async def seed(league: League, *, live: bool = True, now: datetime | None = None
 
 
 async def _insert_users(sql: AsyncConnection, password_hash: str) -> list[int]:
-    known = (await sql.execute(select(users.c.id).where(users.c.name == DEMO_ADMINISTRATOR))).first()
+    roles = {DEMO_ADMINISTRATOR: "admin", DEMO_HELPER: "helper"}
+    known = (await sql.execute(select(users.c.name).where(users.c.name.in_(roles)))).scalars().all()
     rows = [{"name": name, "password_hash": password_hash, "role": "user"} for name in _USERS]
     ids = await _insert(sql, users, rows)
-    if known is None:
-        await _insert(
-            sql, users, [{"name": DEMO_ADMINISTRATOR, "password_hash": password_hash, "role": "admin"}]
-        )
+    staff = [{"name": name, "role": role} for name, role in roles.items() if name not in known]
+    if staff:
+        await _insert(sql, users, [{"password_hash": password_hash, **each} for each in staff])
     return ids
 
 
@@ -89,9 +96,12 @@ def _season(ids: list[int], now: datetime, *, live: bool) -> list[dict[str, Any]
     """A season of which eight rounds are played, and the semi-finals to come."""
     rows = _rounds(ids, now, random.Random(2026), played=_PAST_ROUNDS)
     last = rows[4 * _PAST_ROUNDS - 1]
-    last |= {"ended_at": None, "home_goals": 0, "away_goals": 0, "minute": 0, "status": "scheduled"}
+    last |= {"ended_at": None, "home_goals": 0, "away_goals": 0, "minute": 0}
+    last |= {"status": "scheduled", "phase": "before"}
     if live:
-        last |= {"kickoff": now - timedelta(minutes=20), "status": "live", "minute": 20}
+        begun = now - timedelta(minutes=20)
+        last |= {"kickoff": begun, "phase_since": begun}
+        last |= {"status": "live", "phase": "first half", "minute": 20}
     else:
         last |= {"kickoff": now + 2 * _DAY}
     for pair in range(2):
@@ -131,7 +141,13 @@ def _rounds(ids: list[int], now: datetime, chance: random.Random, *, played: int
 
 
 def _finish(row: dict[str, Any], home_goals: int, away_goals: int) -> None:
-    row |= {"status": "finished", "minute": 90, "home_goals": home_goals, "away_goals": away_goals}
+    row |= {
+        "status": "finished",
+        "phase": "ended",
+        "minute": 90,
+        "home_goals": home_goals,
+        "away_goals": away_goals,
+    }
     row["ended_at"] = row["kickoff"] + timedelta(hours=2)
 
 
@@ -144,6 +160,8 @@ def _match(stage: str, number: int, home_id: int, away_id: int, kickoff: datetim
         "kickoff": kickoff,
         "venue": "City stadium",
         "status": "scheduled",
+        "phase": "before",
+        "phase_since": None,
         "minute": 0,
         "home_goals": 0,
         "away_goals": 0,

@@ -36,7 +36,7 @@ class Me(BaseModel):
 
     user_id: str
     name: str
-    role: Literal["user", "admin"]
+    role: Literal["user", "helper", "admin"]
 
 
 class Score(RequestBody):

@@ -36,7 +36,7 @@ class Session(msgspec.Struct, frozen=True):
 
     user_id: Annotated[str, msgspec.Meta(pattern="^[0-9]{1,18}$")]  # anything else is not a session of ours
     name: str
-    role: Literal["user", "admin"]
+    role: Literal["user", "helper", "admin"]
 
 
 class Vote(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ class Vote(msgspec.Struct, frozen=True):
 class AdminEvent(msgspec.Struct, frozen=True):
     """An update for administrators: what happened, in which match."""
 
-    kind: Literal["score", "event", "finalized", "votes", "ads"]
+    kind: Literal["score", "event", "finalized", "votes", "ads", "changed"]
     match_id: int | None = None
     count: int = 1
 
@@ -349,6 +349,9 @@ LIMITS = RateLimits(
         per=timedelta(hours=1),
         key="rate:registered:{subject}",
         when_down=local_share(of=1),
+    ),
+    sliding_window(
+        "admin", 600, per=timedelta(minutes=1), key="rate:admin:{subject}", when_down=local_share(of=1)
     ),
     role="queue",
 )

@@ -20,7 +20,7 @@ from ephemera import Store
 from ephemera.errors import EphemeraError
 from ephemera_services.league.keys import BOARD, LEADERBOARDS_LOCK, SEASON_BOARD, SITE
 from ephemera_services.league.loaders import BOARDS, board_of
-from ephemera_services.league.matches import EXACT
+from ephemera_services.league.points import EXACT
 from ephemera_services.league.seasons import ALL
 from ephemera_services.league.tables import computed, matches, predictions, ranks, seasons
 from ephemera_services.runtime import advisory_lock

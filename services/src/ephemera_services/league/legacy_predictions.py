@@ -31,7 +31,7 @@ from ephemera.patterns.locks import HeldLock
 from ephemera_services.league.keys import ACHIEVEMENTS, LEGACY, LEGACY_LOCK, MINE, SITE, LegacyProgress
 from ephemera_services.league.leaderboards import Leaderboards
 from ephemera_services.league.loaders import parse_score
-from ephemera_services.league.matches import points_update
+from ephemera_services.league.points import points_update
 from ephemera_services.league.tables import FENCES, legacy_predictions, matches, predictions, users
 
 logger = logging.getLogger(__name__)

@@ -41,6 +41,8 @@ LIVE_RETENTION = timedelta(hours=3)
 LIVE_LIFETIME = timedelta(minutes=3)
 """The lifetime of a live page outside match windows, fresh and stale together."""
 BOARDS = ("season", "week")
+PLAYED = ("live", "finished")
+"""The statuses of matches that have a score."""
 _ID = re.compile(r"[1-9][0-9]{0,14}")
 _SCORE = re.compile(r"([0-9]{1,2}):([0-9]{1,2})")
 RANGES = tuple(f"{days}d" for days in range(1, 15))
@@ -112,13 +114,15 @@ def _summary(row: Row[Any]) -> dict[str, Any]:
         "status": row.status,
         "home": row.home,
         "away": row.away,
-        "score": None if row.status == "scheduled" else [row.home_goals, row.away_goals],
+        "score": [row.home_goals, row.away_goals] if row.status in PLAYED else None,
     }
 
 
 async def match_times(engine: AsyncEngine, since: datetime, until: datetime) -> list[datetime]:
     """The kickoffs between two times, for the windows."""
-    query = select(matches.c.kickoff).where(matches.c.kickoff.between(since, until))
+    query = select(matches.c.kickoff).where(
+        matches.c.kickoff.between(since, until), matches.c.status.not_in(("postponed", "cancelled"))
+    )
     (rows,) = await _fetch_all(engine, query)
     return [row.kickoff for row in rows]
 
@@ -280,6 +284,7 @@ async def match_live(engine: AsyncEngine, match_id: str) -> dict[str, Any] | Non
     return {
         "id": row.id,
         "status": row.status,
+        "phase": row.phase,
         "minute": row.minute,
         "score": [row.home_goals, row.away_goals],
         "events": [
@@ -330,7 +335,9 @@ async def matches_live(engine: AsyncEngine) -> list[dict[str, Any]]:
     for each in scored:
         goal = {"minute": each.minute, "side": each.side, "player": each.player}
         of_match.get(each.match_id, []).append(goal)
-    return [{**_summary(row), "minute": row.minute, "goals": of_match[row.id]} for row in rows]
+    return [
+        {**_summary(row), "phase": row.phase, "minute": row.minute, "goals": of_match[row.id]} for row in rows
+    ]
 
 
 async def club_matches(engine: AsyncEngine, id: str) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""Match updates: scores, events, and the final result, whose pages change atomically.
+"""Match updates by administrators: scores, events, and the final result, whose pages change atomically.
 
 A finalization is committed while no other process can store the affected pages (`changing`), and one at a
 time, so the table and the results never disagree, in any process. It can be repeated: with the same result it
@@ -10,127 +10,126 @@ override, for a match that is brought forward or awarded.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Row, Update, and_, case, func, insert, select, update
+from sqlalchemy import Row, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from ephemera import Store
 from ephemera.patterns.http_cache import PageRef
-from ephemera_services.league.affected_pages import (
-    event_pages,
-    live_pages,
-    remove_predictions,
-    result_pages,
-    score_pages,
-)
-from ephemera_services.league.keys import ADMINS, FINALIZATION_LOCK, SITE, AdminEvent
-from ephemera_services.league.tables import events, matches, predictions
+from ephemera_services.league.administration.editor import Editor
+from ephemera_services.league.administration.edits import SERVICE, Edit, RowChange
+from ephemera_services.league.administration.live_control import require_control
+from ephemera_services.league.keys import Session
+from ephemera_services.league.tables import events, matches
 from ephemera_services.runtime import problem
 
-EXACT, RIGHT_WINNER = 3, 1
-"""Points of a prediction: the exact score, or only the winner."""
 START_BEFORE = timedelta(minutes=30)
 """How long before its kick-off a match can be started."""
-_LOCK_TIMEOUT = 10.0  # seconds to wait for another finalization
-_NO_MATCH = "There is no such match."
 
 
 class Matches:
     """Match administration."""
 
-    def __init__(self, engine: AsyncEngine, store: Store) -> None:
+    def __init__(self, engine: AsyncEngine, editor: Editor) -> None:
         self._engine = engine
-        self._site = store[SITE]
-        self._admins = store[ADMINS]
-        self._finalization_lock = store[FINALIZATION_LOCK]
+        self._editor = editor
 
     async def set_score(
-        self, match_id: int, minute: int, home_goals: int, away_goals: int, *, override: bool = False
+        self,
+        match_id: int,
+        minute: int,
+        home_goals: int,
+        away_goals: int,
+        *,
+        by: Session = SERVICE,
+        override: bool = False,
     ) -> None:
         """Set the score of a match; the first score makes it live."""
         values = {"status": "live", "home_goals": home_goals, "away_goals": away_goals}
-        async with self._engine.begin() as sql:
-            match = await _unfinished(sql, match_id)
+        async with self._editor.edit(by, "score", match_id=match_id) as edit:
+            match = await _unfinished(edit.sql, match_id)
             if match.status == "scheduled" and match.starts_in > START_BEFORE:
                 _refuse_early(override, "started", "from 30 minutes before its kick-off")
-            statement = update(matches).where(matches.c.id == match_id)
-            revision = matches.c.live_revision + 1
-            await sql.execute(statement.values(live_revision=revision, minute=minute, **values))
-        if match.minute != minute and all(match._mapping[name] == values[name] for name in values):
-            await self._site.bump(*live_pages(match_id))  # only the minute: most updates of a match
-        else:
-            await self._site.bump(*score_pages(match))
-            await remove_predictions(self._site, self._engine, match_id)
-        await self._admins.broadcast(AdminEvent("score", match_id))
+            if match.phase == "before":
+                values |= {"phase": "first half", "phase_since": func.now()}
+            await edit.update(matches, match_id, **values)
+            await edit.sql.execute(update(matches).where(matches.c.id == match_id).values(minute=minute))
+            if minute != match.minute and not edit.rows[-1].columns():
+                edit.rows = [RowChange("matches", match_id, {}, {}, {"minute": 0})]  # most updates of a match
 
-    async def add_event(self, match_id: int, minute: int, kind: str, side: str, player: str) -> None:
-        """Record a goal or a card."""
-        values = {"match_id": match_id, "minute": minute, "kind": kind, "side": side, "player": player}
-        async with self._engine.begin() as sql:
-            match = await _unfinished(sql, match_id)
-            await sql.execute(insert(events).values(values))
-            statement = update(matches).where(matches.c.id == match_id)
-            await sql.execute(statement.values(live_revision=matches.c.live_revision + 1))
-        await self._site.bump(*event_pages(match))
-        await self._admins.broadcast(AdminEvent("event", match_id))
+    async def add_event(self, match_id: int, event: dict[str, Any], by: Session) -> None:
+        """Record a goal or a card, without changing the score."""
+        async with self._editor.edit(by, f"{event['kind']} {event['side']}", match_id=match_id) as edit:
+            await _unfinished(edit.sql, match_id)
+            await edit.insert(events, match_id=match_id, **event)
 
     async def finalize(
-        self, match_id: int, home_goals: int, away_goals: int, *, override: bool = False
+        self,
+        match_id: int,
+        home_goals: int,
+        away_goals: int,
+        *,
+        by: Session = SERVICE,
+        override: bool = False,
     ) -> list[PageRef]:
         """Finalize a result, and return the pages that changed."""
-        async with self._engine.connect() as sql:
-            match = (await sql.execute(_match(match_id))).one_or_none()
-        if match is None:
-            raise problem(404, _NO_MATCH)
-        if match.status == "scheduled" and match.starts_in > timedelta(0):
-            _refuse_early(override, "finalized", "after its kick-off")
-        targets = result_pages(match)
-        async with self._finalization_lock.hold(timeout=_LOCK_TIMEOUT), self._site.changing(*targets):
-            await self._commit(match_id, home_goals, away_goals)
-        targets += await remove_predictions(self._site, self._engine, match_id)
-        await self._admins.broadcast(AdminEvent("finalized", match_id))
-        return targets
-
-    async def _commit(self, match_id: int, home_goals: int, away_goals: int) -> None:
-        ended = func.coalesce(matches.c.ended_at, func.now())
-        values = {"status": "finished", "minute": 90, "home_goals": home_goals, "away_goals": away_goals}
-        async with self._engine.begin() as sql:
-            await sql.execute(
-                update(matches)
-                .where(matches.c.id == match_id)
-                .values(live_revision=matches.c.live_revision + 1, ended_at=ended, **values)
-            )
-            await sql.execute(points_update([match_id]))
+        rows = [RowChange("matches", match_id, {}, {"status": "finished"})]
+        async with (
+            self._editor.changing_results(rows, match_id) as pages,
+            self._engine.begin() as sql,
+        ):
+            match = await _locked(sql, match_id)
+            await _require_authority(sql, match, (home_goals, away_goals), by)
+            if match.status == "scheduled" and match.starts_in > timedelta(0):
+                _refuse_early(override, "finalized", "after its kick-off")
+            edit = Edit(sql, by, "final result", match_id=match_id)
+            await set_result(edit, match_id, (home_goals, away_goals))
+            await edit.save()
+        return pages
 
 
-def _match(match_id: int) -> Any:
+async def set_result(edit: Edit, match_id: int, score: tuple[int, int]) -> None:
+    """Set the final result of a match, as a part of an edit."""
+    ended = func.coalesce(matches.c.ended_at, func.now())
+    values = {"status": "finished", "phase": "ended", "home_goals": score[0], "away_goals": score[1]}
+    await edit.update(matches, match_id, minute=90, ended_at=ended, **values)
+
+
+async def _require_authority(
+    sql: AsyncConnection, match: Row[Any], score: tuple[int, int], by: Session
+) -> None:
+    """Helpers finalize what they have recorded; the rest is for administrators."""
+    if match.status == "cancelled":
+        raise problem(409, "The match is cancelled.")
+    if by.role == "admin":
+        return
+    await require_control(sql, match, by)
+    if (match.status, match.phase) != ("live", "ended"):
+        raise problem(409, "A helper finalizes a match that has ended and is not final yet.")
+    if (match.home_goals, match.away_goals) != score:
+        raise problem(409, f"The recorded score is {match.home_goals} : {match.away_goals}.")
+
+
+async def _locked(sql: AsyncConnection, match_id: int) -> Row[Any]:
+    """A match with the time until its kick-off, locked until the end of the transaction."""
     starts_in = (matches.c.kickoff - func.now()).label("starts_in")
-    return select(matches, starts_in).where(matches.c.id == match_id)
+    query = select(matches, starts_in).where(matches.c.id == match_id)
+    match = (await sql.execute(query.with_for_update())).one_or_none()
+    if match is None:
+        raise problem(404, "There is no such match.")
+    return match
 
 
 async def _unfinished(sql: AsyncConnection, match_id: int) -> Row[Any]:
-    """A match that is not finished, locked until the end of the transaction."""
-    match = (await sql.execute(_match(match_id).with_for_update())).one_or_none()
-    if match is None:
-        raise problem(404, _NO_MATCH)
+    match = await _locked(sql, match_id)
     if match.status == "finished":
         raise problem(409, "The match is finished: finalize it again to correct its result.")
+    if match.status not in ("scheduled", "live"):
+        raise problem(409, f"The match is {match.status}.")
     return match
 
 
 def _refuse_early(override: bool, action: str, when: str) -> None:
     if not override:
         raise problem(409, f"The match can be {action} {when}; earlier only with override=true.")
-
-
-def points_update(match_ids: Sequence[int]) -> Update:
-    """Set the points of all predictions of finished matches."""
-    home, away = matches.c.home_goals, matches.c.away_goals
-    exact = and_(predictions.c.home_goals == home, predictions.c.away_goals == away)
-    winner = func.sign(predictions.c.home_goals - predictions.c.away_goals)
-    points = case((exact, EXACT), (winner == func.sign(home - away), RIGHT_WINNER), else_=0)
-    scored = and_(predictions.c.match_id == matches.c.id, matches.c.status == "finished")
-    return update(predictions).where(scored, matches.c.id.in_(match_ids)).values(points=points)

@@ -21,6 +21,8 @@ from ephemera.patterns.http_cache import BoundHttpCache
 from ephemera.web import ClientAddress, Problem
 from ephemera_services.league import demo_data
 from ephemera_services.league.accounts import Accounts
+from ephemera_services.league.administration.editor import Editor
+from ephemera_services.league.administration.live_control import LiveControl
 from ephemera_services.league.database_figures import DatabaseMeter
 from ephemera_services.league.figures import RequestMeter
 from ephemera_services.league.keys import ADMINS, ATTEMPTS, LIMITS, SITE, WINDOWS, AdminEvent
@@ -50,6 +52,8 @@ class League:
     admins: BoundFanout[AdminEvent]
     passwords: Passwords
     accounts: Accounts
+    editor: Editor
+    live_control: LiveControl
     matches: Matches
     supporters: Supporters
     leaderboards: Leaderboards
@@ -93,12 +97,14 @@ async def open_league(
     limits.set_limit(LIMITS["pages"], settings.pages_per_10_seconds)
     limits.set_limit(LIMITS["comment"], settings.comments_per_minute)
     limits.set_limit(LIMITS["predict"], settings.predictions_per_minute)
+    limits.set_limit(LIMITS["admin"], settings.administration_per_minute)
     limits.set_limit(LIMITS["sign-in"], settings.sign_ins_per_10_minutes)
     limits.set_limit(LIMITS["register"], settings.registrations_per_hour)
     limits.set_limit(LIMITS["register-total"], settings.all_registrations_per_hour)
     passwords = Passwords(settings.password_memory)
     peak = PeakAdaptation(store, meter, settings.peak_requests_per_second)
     leaderboards = Leaderboards(engine, store, settings.leaderboards_every)
+    editor = Editor(engine, store)
     league = League(
         settings=settings,
         engine=engine,
@@ -109,7 +115,9 @@ async def open_league(
         admins=store[ADMINS],
         passwords=passwords,
         accounts=Accounts(engine, passwords),
-        matches=Matches(engine, store),
+        editor=editor,
+        live_control=LiveControl(engine, editor),
+        matches=Matches(engine, editor),
         supporters=Supporters(engine, store),
         leaderboards=leaderboards,
         legacy_predictions=LegacyPredictions(engine, store, leaderboards),

@@ -38,6 +38,8 @@ class Settings(ServiceSettings, kw_only=True, frozen=True):
     """By one user."""
     predictions_per_minute: Count = 60
     """By one user."""
+    administration_per_minute: Count = 600
+    """Requests to routes of the administration, by one user."""
     sign_ins_per_10_minutes: Count = 20
     """From one address."""
     wrong_passwords_per_hour: Count = 10

@@ -58,8 +58,9 @@ users = Table(
     _id(),
     Column("name", Text, nullable=False),
     Column("password_hash", Text, nullable=False),
-    Column("role", Text, CheckConstraint("role IN ('user', 'admin')"), nullable=False),
+    Column("role", Text, CheckConstraint("role IN ('user', 'helper', 'admin')"), nullable=False),
     _instant("created_at", now=True),
+    _instant("blocked_at", nullable=True),
 )
 Index("users_by_name", func.lower(users.c.name), unique=True)
 
@@ -108,10 +109,18 @@ matches = Table(
     Column(
         "status",
         Text,
-        CheckConstraint("status IN ('scheduled', 'live', 'finished')"),
+        CheckConstraint("status IN ('scheduled', 'live', 'finished', 'postponed', 'cancelled')"),
         nullable=False,
         server_default="scheduled",
     ),
+    Column(
+        "phase",
+        Text,
+        CheckConstraint("phase IN ('before', 'first half', 'half-time', 'second half', 'ended')"),
+        nullable=False,
+        server_default="before",
+    ),
+    _instant("phase_since", nullable=True),
     _count("minute"),
     _count("home_goals"),
     _count("away_goals"),

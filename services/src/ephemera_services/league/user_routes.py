@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
+from ephemera.errors import SessionsRevoked
 from ephemera.patterns.rate_limits import Claim
-from ephemera.web import limit_headers, limit_refusal
-from ephemera_services.league.access import Caller, Handle, Service
+from ephemera_services.league.access import Caller, Handle, Service, consume
 from ephemera_services.league.forms import (
     Ballot,
     Comment,
@@ -27,25 +27,27 @@ router = APIRouter()
 @router.post("/api/users", status_code=201, tags=["me"], responses=problems(409, 429))
 async def register(form: Registration, service: Service, request: Request, response: Response) -> Me:
     """Create an account."""
-    await _consume(service, response, *_registration_claims(service, request))
+    await consume(service, response, *_registration_claims(service, request))
     user_id = await service.accounts.register(form.name, form.password.get_secret_value())
     return Me(user_id=str(user_id), name=form.name, role="user")
 
 
-@router.post("/api/session", tags=["me"], responses=problems(401, 429))
+@router.post("/api/session", tags=["me"], responses=problems(401, 403, 429))
 async def sign_in(
     form: SignInForm, service: Service, handle: Handle, request: Request, response: Response
 ) -> Me:
     """Sign in: the response sets the session cookie."""
     address = service.client.network(request.scope)
-    await _consume(service, response, LIMITS["sign-in"].on(address))
+    await consume(service, response, LIMITS["sign-in"].on(address))
     attempt = await service.attempts.begin(form.name, address)
     found = await service.accounts.authenticate(form.name, form.password.get_secret_value())
     if found is None:
         raise problem(401, "Wrong name or password.", headers=[(b"www-authenticate", b"Cookie")])
     await service.attempts.succeeded(attempt)
+    announced = await handle.begin_sign_in(str(found.id))
+    found = await service.accounts.unblocked(found.id)
     session = Session(str(found.id), found.name, found.role)
-    await handle.start(session)
+    await _start(handle, session, announced)
     return Me(user_id=session.user_id, name=session.name, role=session.role)
 
 
@@ -67,7 +69,7 @@ async def predict(
     match_id: MatchId, form: Score, caller: Caller, service: Service, response: Response
 ) -> None:
     """Predict a score, until the kickoff."""
-    await _consume(service, response, LIMITS["predict"].on(caller.user_id))
+    await consume(service, response, LIMITS["predict"].on(caller.user_id))
     await service.supporters.predict(int(caller.user_id), match_id, form.home_goals, form.away_goals)
 
 
@@ -84,18 +86,17 @@ async def comment(
     match_id: MatchId, form: Comment, caller: Caller, service: Service, response: Response
 ) -> Posted:
     """Comment on a match. 10 per minute."""
-    await _consume(service, response, LIMITS["comment"].on(caller.user_id))
+    await consume(service, response, LIMITS["comment"].on(caller.user_id))
     return Posted(id=await service.supporters.comment(int(caller.user_id), match_id, form.text))
+
+
+async def _start(handle: Handle, session: Session, announced: str) -> None:
+    try:
+        await handle.start(session, sign_in=announced)
+    except SessionsRevoked:
+        raise problem(403, "This account was changed meanwhile; please sign in again.") from None
 
 
 def _registration_claims(service: Service, request: Request) -> list[Claim]:
     by_address = LIMITS["register"].on(service.client.network(request.scope))
     return [by_address, LIMITS["register-total"].on("all")]
-
-
-async def _consume(service: Service, response: Response, *claims: Claim) -> None:
-    """Consume one unit of each limit; 429 if one has none left."""
-    decision = await service.store[LIMITS].check(*claims)
-    if not decision.allowed:
-        raise limit_refusal(decision)
-    response.raw_headers.extend(limit_headers(decision))

@@ -260,8 +260,8 @@ function matchCard(row) {
   const over = row.status === "finished";
   const lost = (mine, theirs) => `goals${over && mine < theirs ? " lost" : ""}`;
   const scorers = (row.goals ?? []).map((goal) => `${goal.player} ${goal.minute}′`).join(", ");
-  const state_ = row.status === "live" ? el("span", { className: "minute" }, row.minute == null ? "live" : `${row.minute}′`)
-    : over ? el("span", { className: "muted" }, "Full time") : el("span", { className: "muted" }, row.venue ?? "");
+  const state_ = row.status === "live" ? el("span", { className: "minute" }, minute(row))
+    : el("span", { className: "muted" }, over ? "Full time" : OFF.has(row.status) ? row.status : row.venue ?? "");
   const card = el("button", { type: "button", className: "match" },
     side(row.home), el("span", { className: lost(home, away) }, home),
     side(row.away), el("span", { className: lost(away, home) }, away),
@@ -270,6 +270,12 @@ function matchCard(row) {
   card.setAttribute("aria-label", row.score ? `${row.home} ${home} : ${away} ${row.away}` : `${row.home} – ${row.away}`);
   card.addEventListener("click", () => go({ match: row.id }));
   return card;
+}
+
+const OFF = new Set(["postponed", "cancelled"]);
+
+function minute(live) {
+  return live.phase === "half-time" ? "Half-time" : live.phase === "ended" ? "Full time" : live.minute == null ? "live" : `${live.minute}′`;
 }
 
 function cards(rows) { return el("div", { className: "grid" }, ...rows.map(matchCard)); }
@@ -304,8 +310,8 @@ function drawCup([rows]) {
 
 function drawClub([club]) {
   if (!club) return empty("There is no such club.");
-  const played = club.matches.filter((row) => row.status !== "scheduled").reverse();
-  const ahead = club.matches.filter((row) => row.status === "scheduled");
+  const played = club.matches.filter((row) => row.score).reverse();
+  const ahead = club.matches.filter((row) => !row.score);
   return el("div", {}, el("div", { className: "card hero big" }, crest(club.club), el("h2", {}, club.club), el("span", {})),
     el("h2", {}, "Next"), ahead.length ? cards(ahead.slice(0, 4)) : empty("No further match is planned."),
     el("h2", {}, "Played"), played.length ? cards(played) : empty("No match was played yet."));
@@ -314,9 +320,9 @@ function drawClub([club]) {
 function drawMatch([meta, live, comments]) {
   if (!meta) return empty("There is no such match.");
   const club = (name, id) => el("a", { className: "club", href: `#/club/${id}` }, crest(name), name);
-  const score = live && live.status !== "scheduled" ? live.score.join(" : ") : "– : –";
-  const state_ = live?.status === "live" ? el("div", { className: "minute" }, `${live.minute}′`)
-    : el("div", { className: "muted" }, live?.status === "finished" ? "Full time" : "");
+  const score = live?.status === "live" || live?.status === "finished" ? live.score.join(" : ") : "– : –";
+  const state_ = live?.status === "live" ? el("div", { className: "minute" }, minute(live))
+    : el("div", { className: "muted" }, live?.status === "finished" ? "Full time" : OFF.has(live?.status) ? live.status : "");
   const middle = el("div", {}, el("div", { className: "score" }, score), state_);
   const hero = el("div", { className: "card hero big" }, club(meta.home, meta.home_id), middle, club(meta.away, meta.away_id));
   const about = el("p", { className: "muted line" }, when(meta.kickoff, "full"), ` · ${meta.venue}`);
@@ -475,6 +481,7 @@ function setUser(me) {
   const line = document.getElementById("me");
   line.hidden = !me;
   line.firstElementChild.textContent = me?.name ?? "";
+  document.getElementById("panel").hidden = !["admin", "helper"].includes(me?.role);
 }
 
 function registering(yes) {

@@ -1,0 +1,129 @@
+"""Live control, the preview of a finalization, and undo: for administrators and helpers of matches."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from ephemera_services.league.access import Admin, Service, Staff
+from ephemera_services.league.administration import views
+from ephemera_services.league.administration.edits import lock, recorded
+from ephemera_services.league.administration.forms import (
+    Action,
+    ChangeList,
+    Control,
+    Id,
+    Instant,
+    MatchList,
+    Preview,
+    Status,
+    Undone,
+)
+from ephemera_services.league.administration.live_control import HELPERS_DAY, require_control
+from ephemera_services.league.administration.previews import preview
+from ephemera_services.league.administration.tables import changes
+from ephemera_services.league.forms import Goals
+from ephemera_services.league.keys import Session
+from ephemera_services.league.service import League
+from ephemera_services.league.tables import matches
+from ephemera_services.runtime import problem, problems
+
+router = APIRouter(prefix="/api/admin", tags=["live control"], responses=problems(403, 429))
+
+_HELPERS_TABLES = {"matches", "events"}
+"""What a helper may undo: what live control records."""
+
+
+@router.get("/matches")
+async def match_list(
+    caller: Staff,
+    service: Service,
+    status: Status | None = None,
+    since: Instant | None = None,
+    until: Instant | None = None,
+) -> MatchList:
+    """The first hundred matches by kick-off; without times those of today, and of a helper only theirs."""
+    now = datetime.now(UTC)
+    conditions = [matches.c.kickoff >= (since or now - HELPERS_DAY)]
+    if until is not None or since is None:
+        conditions.append(matches.c.kickoff <= (until or now + HELPERS_DAY))
+    if status is not None:
+        conditions.append(matches.c.status == status)
+    async with service.engine.connect() as sql:
+        return MatchList(matches=await views.match_lines(sql, caller, *conditions))
+
+
+@router.get("/matches/{match_id}", responses=problems(404))
+async def control(match_id: Id, caller: Staff, service: Service) -> Control:
+    """Everything that live control shows of a match, with its history."""
+    async with service.engine.begin() as sql:
+        await require_control(sql, await lock(sql, matches, match_id), caller)
+        return await views.control(sql, match_id)
+
+
+@router.post("/matches/{match_id}/actions", responses=problems(404, 409))
+async def act(match_id: Id, form: Action, caller: Staff, service: Service) -> Control:
+    """Start a match, record a goal or a card, half-time, the second half, or the end.
+
+    Idempotent by the `id` of the action. 409 if it does not fit the phase, or if someone else has recorded
+    the same since the revision that is named as `seen`: repeat it with the new one if it was another event.
+    """
+    await service.live_control.act(match_id, form, caller)
+    async with service.engine.connect() as sql:
+        return await views.control(sql, match_id)
+
+
+@router.get("/matches/{match_id}/finalization", responses=problems(404))
+async def finalization(
+    match_id: Id,
+    caller: Staff,
+    service: Service,
+    home_goals: Annotated[Goals | None, Query(strict=False)] = None,
+    away_goals: Annotated[Goals | None, Query(strict=False)] = None,
+) -> Preview:
+    """What finalizing this match would change: score, table, points, pages. Changes nothing."""
+    if (home_goals is None) != (away_goals is None):
+        raise problem(422, "Name both numbers of goals, or none.")
+    score = None if home_goals is None or away_goals is None else (home_goals, away_goals)
+    return await preview(service.engine, match_id, score, caller)
+
+
+@router.get("/changes")
+async def history(
+    _: Admin, service: Service, match_id: Id | None = None, before: Id | None = None
+) -> ChangeList:
+    """The last hundred changes, the newest first: of everything or of a match, before a change's id."""
+    conditions = []
+    if match_id is not None:
+        conditions.append(changes.c.match_id == match_id)
+    if before is not None:
+        conditions.append(changes.c.id < before)
+    async with service.engine.connect() as sql:
+        return ChangeList(changes=await views.change_list(sql, *conditions))
+
+
+@router.post("/changes/{change_id}/undo", responses=problems(404, 409))
+async def undo(change_id: Id, caller: Staff, service: Service) -> Undone:
+    """Undo a change, or an undo. 409 if a later change builds upon it.
+
+    A helper undoes what live control has recorded of a match that they control and that is not final.
+    """
+    await _require_authority(service, change_id, caller)
+    edit = await service.editor.undo(change_id, caller)
+    service.after_result()
+    return Undone(action=edit.action, match_id=edit.match_id)
+
+
+async def _require_authority(service: League, change_id: int, by: Session) -> None:
+    if by.role == "admin":
+        return
+    change = await service.editor.change(change_id)
+    if change.match_id is None or not {row.table for row in recorded(change)} <= _HELPERS_TABLES:
+        raise problem(403, "This is undone by administrators.")
+    async with service.engine.begin() as sql:
+        match = await lock(sql, matches, change.match_id)
+        await require_control(sql, match, by)
+        if match.status not in ("scheduled", "live"):
+            raise problem(403, "A final result is undone by administrators.")
