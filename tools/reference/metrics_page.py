@@ -9,7 +9,7 @@ from typing import get_args
 
 from prometheus_client import CollectorRegistry
 
-from ephemera.operations.metrics import METRICS, Metric, Section
+from ephemera.operations.metrics import HTTP_REQUESTS, METRICS, SQL_CONNECTIONS, Metric, Section
 from ephemera_services import SERVICES
 
 _INTRODUCTION = """\
@@ -44,7 +44,9 @@ def _store_metrics() -> str:
 
 
 def _table(section: str) -> str:
-    rows = [_row(metric) for metric in METRICS if metric.section == section]
+    rows = [
+        _row(metric) for metric in (*METRICS, HTTP_REQUESTS, SQL_CONNECTIONS) if metric.section == section
+    ]
     title = section[0].upper() + section[1:]
     return "\n".join([f"### {title}", "", "| name | type | labels | meaning |", "|---|---|---|---|", *rows])
 

@@ -55,6 +55,7 @@ def create_application(
                 app.state.metrics = health_routes.store_metrics(settings, resources)
                 if app.state.metrics is not None:
                     app.state.request_metrics = health_routes.RequestMetrics(resources.registry)
+                    health_routes.measure_sql(resources.registry, resources.engine)
                 app.state.service = await stack.enter_async_context(start(resources))
                 app.state.resources = resources
             except Exception as failure:

@@ -22,14 +22,16 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from prometheus_client import CollectorRegistry, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Gauge, Histogram, ProcessCollector
 from pydantic import BaseModel
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.pool import QueuePool
 
 from ephemera.errors import EphemeraError
 from ephemera.keyspace import Role
-from ephemera.operations.metrics import StoreMetrics
+from ephemera.operations.metrics import HTTP_REQUESTS, SQL_CONNECTIONS, StoreMetrics
 from ephemera.web import unavailable
 from ephemera.wire import NodeClient
 from ephemera_services.runtime.bearer_tokens import BearerTokens
@@ -126,16 +128,28 @@ class RequestMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         ProcessCollector(registry=registry)
         self._durations = Histogram(
-            "ephemera_http_request_duration_seconds",
-            "Time until a response started, by the route's pattern.",
-            ["method", "route", "status"],
-            registry=registry,
+            HTTP_REQUESTS.name, HTTP_REQUESTS.help, HTTP_REQUESTS.labels, registry=registry
         )
 
     def observe(self, method: str, route: str | None, status: int, seconds: float) -> None:
         """Count a request; unknown paths and methods share a label, so that no client can add more."""
         known = method if method in _METHODS else "other"
         self._durations.labels(known, route or "other", str(status)).observe(seconds)
+
+
+def measure_sql(registry: CollectorRegistry, engine: AsyncEngine) -> None:
+    """Show how many connections of the pool are used and idle, and how many there may be."""
+    gauge = Gauge(SQL_CONNECTIONS.name, SQL_CONNECTIONS.help, SQL_CONNECTIONS.labels, registry=registry)
+
+    def pool() -> QueuePool:
+        found = engine.sync_engine.pool  # another one after `dispose`
+        if not isinstance(found, QueuePool):
+            raise TypeError(f"{found!r} has no connections to count")
+        return found
+
+    gauge.labels("used").set_function(lambda: pool().checkedout())
+    gauge.labels("idle").set_function(lambda: pool().checkedin())
+    gauge.labels("limit").set_function(lambda: pool().size())
 
 
 def metrics_router(settings: ServiceSettings) -> APIRouter:

@@ -27,9 +27,11 @@ from ephemera.keyspace import Store
 from ephemera.operations.metrics._client_counts import client_samples
 from ephemera.operations.metrics._dashboard import dashboard, dashboard_json, dashboard_sections
 from ephemera.operations.metrics._families import (
+    HTTP_REQUESTS,
     KEYSPACE_HITS,
     KEYSPACE_MISSES,
     METRICS,
+    SQL_CONNECTIONS,
     Metric,
     Sample,
     Section,
@@ -41,9 +43,11 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 __all__ = [
+    "HTTP_REQUESTS",
     "KEYSPACE_HITS",
     "KEYSPACE_MISSES",
     "METRICS",
+    "SQL_CONNECTIONS",
     "Metric",
     "Sample",
     "Section",

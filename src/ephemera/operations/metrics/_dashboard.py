@@ -9,7 +9,7 @@ import msgspec
 
 from ephemera.keyspace import Catalogue
 from ephemera.operations._optional_types import is_instance
-from ephemera.operations.metrics._dashboard_panels import PANELS, Panel
+from ephemera.operations.metrics._dashboard_panels import HTTP_PANELS, PANELS, Panel
 from ephemera.operations.metrics._families import CONNECTION_UP, Section
 from ephemera.patterns.cache import Cache
 from ephemera.patterns.events import Events
@@ -22,6 +22,7 @@ _COLUMNS = 24
 _WIDTH, _HEIGHT = 8, 8
 _ROW = 1
 _TITLES: dict[Section, str] = {
+    "requests": "Requests and SQL",
     "keyspaces": "Keyspaces",
     "connections": "Connections",
     "local-cache": "Local cache",
@@ -58,8 +59,8 @@ def dashboard_sections(catalogue: Catalogue) -> set[Section]:
     return sections
 
 
-def dashboard(catalogue: Catalogue) -> dict[str, Any]:
-    """The dashboard's model, as Grafana imports it."""
+def dashboard(catalogue: Catalogue, *, http: bool = False) -> dict[str, Any]:
+    """The dashboard's model, as Grafana imports it; `http` adds requests and SQL connections of a service."""
     return {
         "uid": f"ephemera-{catalogue.name}"[:40],
         "title": f"Ephemera: {catalogue.name}",
@@ -69,13 +70,13 @@ def dashboard(catalogue: Catalogue) -> dict[str, Any]:
         "refresh": "30s",
         "time": {"from": "now-3h", "to": "now"},
         "templating": {"list": list(_variables(catalogue))},
-        "panels": list(_panels(dashboard_sections(catalogue))),
+        "panels": list(_panels(dashboard_sections(catalogue) | ({"requests"} if http else set()))),
     }
 
 
-def dashboard_json(catalogue: Catalogue) -> str:
+def dashboard_json(catalogue: Catalogue, *, http: bool = False) -> str:
     """The dashboard as JSON text."""
-    return msgspec.json.format(msgspec.json.encode(dashboard(catalogue))).decode()
+    return msgspec.json.format(msgspec.json.encode(dashboard(catalogue, http=http))).decode()
 
 
 def _variables(catalogue: Catalogue) -> Iterator[dict[str, Any]]:
@@ -110,7 +111,9 @@ _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 def _panels(sections: set[Section]) -> Iterator[dict[str, Any]]:
     number, y = 0, 0
     for section, title in _TITLES.items():
-        panels = [panel for panel in PANELS if panel.section == section and section in sections]
+        panels = [
+            panel for panel in (*HTTP_PANELS, *PANELS) if panel.section == section and section in sections
+        ]
         if not panels:
             continue
         number += 1

@@ -208,3 +208,28 @@ PANELS = (
     _panel("samples", "Failed samples", "ops", rate(f.SAMPLE_FAILURES, "source")),
 )
 """Every panel, in the order of the dashboard."""
+
+
+def _requests(legend: str, *by: str, status: str = ".*") -> Query:
+    selector = f'{f.HTTP_REQUESTS.name}_count{{job=~"$job", status=~"{status}"}}'
+    return Query(f"sum by ({', '.join(by)}) (rate({selector}[$__rate_interval]))", legend)
+
+
+HTTP_PANELS = (
+    _panel("requests", "Requests by status", "ops", _requests("{{status}}", "status")),
+    _panel(
+        "requests",
+        "Server errors",
+        "ops",
+        _requests("{{route}} {{status}}", "route", "status", status="5.."),
+    ),
+    _panel(
+        "requests",
+        "Time until a response starts",
+        "s",
+        quantile(0.5, f.HTTP_REQUESTS),
+        quantile(0.99, f.HTTP_REQUESTS),
+    ),
+    _panel("requests", "SQL connections", "short", level(f.SQL_CONNECTIONS, "state")),
+)
+"""The panels of what a service measures beside its store."""

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, TypeAlias
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 Section: TypeAlias = Literal[
     "keyspaces", "connections", "local-cache", "limits", "locks", "events", "jobs", "write-behind", "planner",
-    "servers", "samples",
+    "servers", "samples", "requests",
 ]  # fmt: skip
 """A section of the reference page and the dashboard."""
 
@@ -289,3 +289,20 @@ SAMPLE_AGE = _metric(
     "Age of the oldest sample of a source: servers, streams, backlogs, jobs or planners.",
 )  # fmt: skip
 SAMPLE_FAILURES = _metric("samples", "sample_failures_total", "counter", _SOURCE, "Samples that failed.")
+
+HTTP_REQUESTS = Metric(
+    "requests",
+    "ephemera_http_request_duration_seconds",
+    "histogram",
+    ("method", "route", "status"),
+    "Time until a response started, by the route's pattern.",
+)
+"""The requests of a service, which measures them itself."""
+SQL_CONNECTIONS = Metric(
+    "requests",
+    "ephemera_sql_connections",
+    "gauge",
+    ("state",),
+    "Connections of the SQL pool: used, idle, or limit.",
+)
+"""The connections of a service's SQL pool; on the dashboard with `http=True`, as requests are."""
