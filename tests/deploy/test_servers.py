@@ -15,6 +15,7 @@ from ephemera.operations.audit import audit
 from ephemera.operations.health import check_server
 from ephemera.wire import as_text, open_client
 from ephemera_services.slides import catalogue
+from tests.cli.commands import ephemera
 from tests.deploy.production import Places, Production, cli, places, production, started
 from tests.security import scenarios
 from tests.services import feed_users, identity_users
@@ -22,7 +23,7 @@ from tests.services.services import serving
 from tests.services.slides_processes import working
 from tests.services.slides_users import QUICK, Person, administrator
 from tests.wire.debian_redis import BINARY
-from tools.deploy.layout import SERVICES, cache_url, environment, queue_url
+from tools.deploy.layout import SERVICES, Service, cache_url, environment, queue_url
 from tools.deploy.servers import MEMORY
 
 pytestmark = pytest.mark.timeout(300)
@@ -178,3 +179,20 @@ def _until(holds: Callable[[], bool], otherwise: Callable[[], str], seconds: flo
     while not holds():
         assert time.monotonic() < deadline, otherwise()
         time.sleep(0.1)
+
+
+AUDITS = [("cache", each) for each in SERVICES if each.cache == "cache"] + [
+    ("queue", each) for each in SERVICES
+]
+
+
+@pytest.mark.parametrize(("role", "service"), AUDITS, ids=lambda each: getattr(each, "name", each))
+def test_the_nightly_audit_passes(role: str, service: Service, whole: Production) -> None:
+    """As production.md says: the watcher, the role, and each other service of the server as a neighbour."""
+    user = f"{service.name}-watcher"
+    place = (cache_url if role == "cache" else queue_url)(service, user, whole.places.passwords[user])
+    others = [each for where, each in AUDITS if where == role and each is not service]
+    words = ("--catalogue", service.name, "--role", role, "--fail-on", "problems")
+    neighbours = [word for other in others for word in ("--neighbour", other.name)]
+    done = ephemera("audit", *words, *neighbours, env={"EPHEMERA_URL": whole.here(place)})
+    assert done.code == 0, done.out + done.err

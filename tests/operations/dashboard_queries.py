@@ -56,8 +56,8 @@ def _total(expression: str, before: Scrape, after: Scrape) -> Series:
 def _quantiles(share: float, buckets: Series) -> Series:
     """The upper bounds of the buckets that the percentiles are in; without interpolation."""
     series: dict[tuple[str, ...], list[tuple[float, float]]] = {}
-    for (bound, *labels), count in buckets.items():
-        series.setdefault(tuple(labels), []).append((float(bound), count))
+    for (bound, *rest), count in buckets.items():
+        series.setdefault(tuple(rest), []).append((float(bound), count))
     found: Series = {}
     for labels, counts in series.items():
         total = max(count for _, count in counts)
