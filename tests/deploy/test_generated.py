@@ -18,6 +18,7 @@ import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 import yaml
 
+from ephemera_services.runtime import SHUTDOWN_TIMEOUT, STOP_TIMEOUT
 from tests.cli.commands import ephemera
 from tools.deploy.__main__ import generated, old
 from tools.deploy.compose import document
@@ -177,6 +178,20 @@ def test_services_are_asked_whether_they_live_and_are_ready() -> None:
         assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
         assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
         assert "/healthz" in document()["services"][service.name]["healthcheck"]["test"][-1]
+
+
+def test_processes_are_killed_only_after_they_could_end() -> None:
+    """A service gets time until no proxy routes to it, then for its requests; a worker for its jobs."""
+    pods, composed = dict(_pods()), document()["services"]
+    for service in SERVICES:
+        pod = pods[service.name]
+        routed = pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
+        assert routed >= 5, service.name
+        assert pod["terminationGracePeriodSeconds"] > routed + STOP_TIMEOUT + 5, service.name
+        assert int(composed[service.name]["stop_grace_period"][:-1]) > STOP_TIMEOUT + 5, service.name
+        for worker in service.worker_names():
+            assert pods[worker]["terminationGracePeriodSeconds"] > SHUTDOWN_TIMEOUT, worker
+            assert int(composed[worker]["stop_grace_period"][:-1]) > SHUTDOWN_TIMEOUT, worker
 
 
 def test_manifests_name_only_what_there_is() -> None:

@@ -19,10 +19,12 @@ from tools.deploy.layout import (
     QDRANT_SETTINGS,
     QUEUE_NODES,
     SENTINELS,
+    SERVICE_GRACE,
     SERVICES,
     SQL_USERS,
     USERS,
     VALKEY,
+    WORKER_GRACE,
     Image,
     Service,
     console_environment,
@@ -259,7 +261,7 @@ def _service(service: Service) -> dict[str, Any]:
     command = ["serve", service.name, "--host", "0.0.0.0", "--port", str(PORT)]
     made = _ours(service.name, service, command, service.memory)
     made["environment"] |= {name: _given(secret) for name, secret in service.secrets.items()}
-    made["env_file"] = _SETTINGS
+    made |= {"env_file": _SETTINGS, "stop_grace_period": f"{SERVICE_GRACE}s"}
     asked = f"import urllib.request as r; r.urlopen('http://127.0.0.1:{PORT}/healthz', timeout=2)"
     made["healthcheck"] = {
         "test": ["CMD", "python", "-c", asked],
@@ -278,7 +280,7 @@ def _service(service: Service) -> dict[str, Any]:
 
 def _worker(service: Service, worker: str) -> dict[str, Any]:
     made = _ours(f"{service.name}-{worker}", service, list(service.workers[worker]), "1024Mi")
-    return {**made, "env_file": _SETTINGS, "networks": ["inside"], "stop_grace_period": "60s"}
+    return {**made, "env_file": _SETTINGS, "networks": ["inside"], "stop_grace_period": f"{WORKER_GRACE}s"}
 
 
 def _console(service: Service, port: int) -> dict[str, Any]:

@@ -34,10 +34,13 @@ from tools.deploy.layout import (
     QDRANT,
     QDRANT_SETTINGS,
     QUEUE_NODES,
+    ROUTED_FOR,
     SENTINELS,
+    SERVICE_GRACE,
     SERVICES,
     SQL_USERS,
     VALKEY,
+    WORKER_GRACE,
     Image,
     Service,
     console_environment,
@@ -360,7 +363,10 @@ def _service(service: Service) -> list[dict[str, Any]]:
     container |= {
         "ports": [{"name": each["name"], "containerPort": each["port"]} for each in ports],
         **http_probes("http"),
+        # Streams end at SIGTERM, and clients reconnect at once: by then to another pod.
+        "lifecycle": {"preStop": {"sleep": {"seconds": ROUTED_FOR}}},
     }
+    pod["terminationGracePeriodSeconds"] = SERVICE_GRACE
     made = workload("Deployment", service.name, pod, replicas=service.replicas)
     return [service_of(service.name, ports), made, budget(service.name)]
 
@@ -368,7 +374,7 @@ def _service(service: Service) -> list[dict[str, Any]]:
 def _worker(service: Service, worker: str) -> dict[str, Any]:
     name, command = f"{service.name}-{worker}", list(service.workers[worker])
     pod = _with_settings(_ours(name, command, _environment(service), "1Gi"))
-    return workload("Deployment", name, {**pod, "terminationGracePeriodSeconds": 60}, replicas=2)
+    return workload("Deployment", name, {**pod, "terminationGracePeriodSeconds": WORKER_GRACE}, replicas=2)
 
 
 def _console(service: Service) -> list[dict[str, Any]]:

@@ -42,6 +42,11 @@ PYTHON = Image("PYTHON", "python", "3.13-slim")
 IMAGES = (IMAGE, VALKEY, POSTGRES, QDRANT, MONGODB, PYTHON)
 
 PORT = 8000
+ROUTED_FOR = 5
+"""Seconds in which a proxy may still route requests to a pod that was deleted."""
+SERVICE_GRACE, WORKER_GRACE = 30, 60
+"""Seconds until SIGKILL: of a service, those above included, more than its requests get; of a worker, more
+than its jobs get."""
 DOMAIN = "example.com"
 """Where the public services are: identity.example.com, and so on."""
 CACHE_NODES = 6

@@ -34,6 +34,7 @@ def serve(
 
     from ephemera.web import uvicorn_limits
     from ephemera_services.runtime import (
+        STOP_TIMEOUT,
         ServiceServer,
         bind_sockets,
         configure_logging,
@@ -56,7 +57,7 @@ def serve(
         server_header=False,
         proxy_headers=False,  # the service reads them itself, from trusted proxies
         timeout_keep_alive=75,  # longer than load balancers do, so that they close first
-        timeout_graceful_shutdown=10,
+        timeout_graceful_shutdown=STOP_TIMEOUT,
         **uvicorn_limits(
             max_connections=settings.max_connections,
             head_timeout=settings.request_timeout.total_seconds(),

@@ -5,7 +5,12 @@ passes both to `create_application`. Its worker process uses `open_resources` an
 README.md in the folder above shows how to write a new service.
 """
 
-from ephemera_services.runtime.application import ServiceServer, bind_sockets, create_application
+from ephemera_services.runtime.application import (
+    STOP_TIMEOUT,
+    ServiceServer,
+    bind_sockets,
+    create_application,
+)
 from ephemera_services.runtime.bearer_tokens import BearerTokens
 from ephemera_services.runtime.credentials import (
     DEMO_PASSWORD,
@@ -76,6 +81,7 @@ __all__ = [
     "LOGIN_NAME_PATTERN",
     "NO_BACKEND",
     "SHUTDOWN_TIMEOUT",
+    "STOP_TIMEOUT",
     "BearerTokens",
     "BoundSignInAttempts",
     "FunctionRefused",

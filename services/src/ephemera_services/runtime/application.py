@@ -35,6 +35,9 @@ from ephemera_services.runtime.settings import ServiceSettings
 
 logger = logging.getLogger(__name__)
 
+STOP_TIMEOUT = 10
+"""Seconds that requests in progress get after SIGTERM; streams end at once."""
+
 _DESCRIPTORS = 16  # of the listening socket
 _AGAIN_AFTER = 0.1  # seconds
 
