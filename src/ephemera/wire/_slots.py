@@ -35,7 +35,7 @@ def key_slot(key: Arg) -> int:
 
 def hash_tag_for_slot(slot: int) -> int:
     """The smallest number that, used as a hash tag, maps to a slot."""
-    return next(number for number in count() if key_slot(b"%d" % number) == slot)
+    return next(number for number in count() if crc_hqx(b"%d" % number, 0) % SLOT_COUNT == slot)
 
 
 @dataclass(frozen=True, slots=True)
