@@ -23,10 +23,7 @@ async def test_a_password_that_rotates_under_load_fails_no_call() -> None:
         passwords: list[str] = []
 
         def rotate() -> None:
-            passwords.append(f"password-{len(passwords)}")
-            server.ask("ACL", "SETUSER", "app", "on", "~*", "&*", "+@all", f">{passwords[-1]}")
-            if len(passwords) > 2:
-                server.ask("ACL", "SETUSER", "app", f"<{passwords[-3]}")
+            _rotate(passwords, [server])
 
         async def provide() -> Credentials:
             return Credentials("app", passwords[-1], expires_in=0.4)
@@ -91,6 +88,17 @@ async def test_live_connections_authenticate_again() -> None:
             assert (await asyncio.wait_for(anext(news), 10)).data == b"hello"
 
 
+def _rotate(passwords: list[str], nodes: list[Valkey]) -> None:
+    """Give the user a new password, and take away the one before the last; providers see what is valid."""
+    new = f"password-{len(passwords)}"
+    for node in nodes:
+        node.ask("ACL", "SETUSER", "app", "on", "~*", "&*", "+@all", f">{new}")
+    passwords.append(new)
+    for old in passwords[-3:-2]:
+        for node in nodes:
+            node.ask("ACL", "SETUSER", "app", f"<{old}")
+
+
 @contextmanager
 def _topology(name: str) -> Iterator[tuple[str, list[Valkey]]]:
     """A URL without user and password, and the servers behind it."""
@@ -111,11 +119,7 @@ async def test_a_password_that_rotates_behind_a_cluster_or_sentinel(name: str) -
         passwords: list[str] = []
 
         def rotate() -> None:
-            passwords.append(f"password-{len(passwords)}")
-            for node in nodes:
-                node.ask("ACL", "SETUSER", "app", "on", "~*", "&*", "+@all", f">{passwords[-1]}")
-                if len(passwords) > 2:
-                    node.ask("ACL", "SETUSER", "app", f"<{passwords[-3]}")
+            _rotate(passwords, nodes)
 
         rotate()
         credentials = lambda: Credentials("app", passwords[-1], expires_in=0.4)  # noqa: E731
