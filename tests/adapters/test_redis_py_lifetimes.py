@@ -41,6 +41,31 @@ def test_one_client_serves_one_loop_after_the_other(server: Valkey, key: str, ru
         run(eventually(lambda: connections(server, key) == 0))
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of redis-py, as without us
+def test_a_command_of_a_task_that_is_cancelled_with_its_loop(server: Valkey, key: str) -> None:
+    """What a task sends in its `finally` while the loop ends is executed, and leaves no task behind."""
+
+    async def work(client: Redis) -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            while client.connection_pool._ephemera_links.by_loop:  # until the loop's end has closed them
+                await asyncio.sleep(0)
+            await client.incr(key)
+
+    async def main() -> None:
+        client = Redis.from_url(server.url)
+        await client.incr(key)
+        tasks.append(asyncio.create_task(work(client)))
+        await asyncio.sleep(0)
+
+    tasks: list[asyncio.Task[None]] = []
+    asyncio.run(main())
+    assert server.ask("GET", key) == "2"
+    assert not asyncio.all_tasks(tasks.pop().get_loop())
+    gc.collect()  # redis-py's connection, whose warning is not of the next test
+
+
 def test_loops_of_several_threads_have_a_connection_each(server: Valkey, key: str) -> None:
     """Threads with event loops of their own use one client at the same time."""
     client = Redis.from_url(server.url, client_name=key)

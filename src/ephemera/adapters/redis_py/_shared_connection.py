@@ -83,10 +83,13 @@ class SharedConnection:
             self._loop.call_soon_threadsafe(self.end)
 
     async def _keep(self) -> None:
-        patience = _NO_PATIENCE  # of a loop that ends, and has cancelled its callers
+        patience = _PATIENCE
         try:
             await self._ended
-            patience = _PATIENCE
+        except asyncio.CancelledError:  # by a loop that ends, and has cancelled the callers, too
+            patience = _NO_PATIENCE
+            _ending_loops.add(self._loop)
+            raise
         finally:
             self.links.forget(self._loop, self)
             with suppress(TimeoutError):
@@ -116,7 +119,7 @@ class Links:
         """The connection of the running loop, opened if there is none; None if there cannot be one."""
         loop = asyncio.get_running_loop()
         shared = self.latest = self.by_loop.get(loop)
-        if shared is not None or self.is_stock or loop.time() < self._not_before:
+        if shared is not None or self.is_stock or loop.time() < self._not_before or loop in _ending_loops:
             return shared
         opening = self._opening.get(loop)
         if opening is None:
@@ -205,6 +208,8 @@ def _links_for(pool: Any) -> Links | None:
 
 
 _all_links: weakref.WeakSet[Links] = weakref.WeakSet()
+_ending_loops: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
+"""Loops that have cancelled their tasks: one that began now, to close a connection, would never run."""
 _pools: weakref.WeakSet[Any] = weakref.WeakSet()
 _parents: list[Any] = []
 
