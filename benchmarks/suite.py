@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from benchmarks import (
+    batches,
     cache,
     cache_races,
     django,
     drop_ins,
     events,
     feed,
+    footprint,
     http_cache,
     identity,
     imports,
@@ -20,6 +22,7 @@ from benchmarks import (
     operations,
     planner,
     progress,
+    pubsub,
     rate_limits,
     sessions,
     synchronous,
@@ -31,6 +34,8 @@ from benchmarks.rows import Row
 
 ROWS: tuple[Row, ...] = (
     *wire.ROWS,
+    *batches.ROWS,
+    *pubsub.ROWS,
     *synchronous.ROWS,
     *keyspace.ROWS,
     *operations.ROWS,
@@ -53,6 +58,7 @@ ROWS: tuple[Row, ...] = (
     *django.ROWS,
     *limits_storages.ROWS,
     *imports.ROWS,
+    *footprint.ROWS,
 )
 
 
