@@ -259,3 +259,30 @@ def test_screens_fit_a_phone(browser: Any, served: Served, address: str) -> None
         page.goto(f"{served.url}/{address}")
         page.locator("#content[data-drawn]").wait_for()
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_a_season_is_chosen_and_has_an_address(visit: Visit, served: Served) -> None:
+    """The list of seasons is requested when it is opened; a choice stays in the address and other parts."""
+    menu = visit.page.locator("#seasons")
+    playwright.expect(menu).to_contain_text("This season")
+    assert "seasons" not in {path for path, _ in visit.asked}
+    menu.locator("summary").click()
+    (past,) = [
+        each["id"]
+        for each in served.client.get("/api/seasons").json()[0]["seasons"]
+        if each["status"] == "past"
+    ]
+    menu.get_by_role("link").nth(1).click()
+    assert visit.page.url.endswith(f"#/league/table?season={past}")
+    club = served.client.get(f"/api/league/table?season={past}").json()[0]
+    playwright.expect(visit.page.locator("#content tbody tr").first).to_contain_text(club["club"])
+    with visit.page.expect_response(re.compile(f"/api/league/bracket\\?season={past}$")):
+        visit.tab("Cup")
+    visit.shows("final")
+    visit.page.go_back()
+    visit.page.wait_for_url(f"**/#/league/table?season={past}")
+    visit.tab("Live")
+    playwright.expect(menu).to_be_hidden()
+    visit.page.goto(f"{served.url}/#/leaders/season?season=all")
+    playwright.expect(menu).to_contain_text("All seasons")
+    visit.shows("dora")

@@ -10,19 +10,19 @@ const STALE = 10; // seconds after its expiry from which a page is marked as sta
 
 const TABS = {
   Live: { Matches: { every: LIVE, paths: () => ["api/matches/live"], draw: drawLive } },
-  League: {
-    Table: { every: QUIET, paths: () => ["api/league/table"], draw: drawTable },
-    Schedule: { every: QUIET, paths: () => ["api/league/schedule"], draw: ([rows]) => rounds(rows) },
-    Results: { every: QUIET, paths: () => ["api/league/results"], draw: ([rows]) => rounds(rows) },
-    Stats: { every: QUIET, paths: () => ["api/league/stats"], draw: drawStats },
-    Cup: { every: QUIET, paths: () => ["api/league/bracket"], draw: drawCup },
+  League: { // with a season each
+    Table: { every: QUIET, seasonal: true, paths: () => [ofSeason("api/league/table")], draw: drawTable },
+    Schedule: { every: QUIET, seasonal: true, paths: () => [ofSeason("api/league/schedule")], draw: ([rows]) => rounds(rows) },
+    Results: { every: QUIET, seasonal: true, paths: () => [ofSeason("api/league/results")], draw: ([rows]) => rounds(rows) },
+    Stats: { every: QUIET, seasonal: true, paths: () => [ofSeason("api/league/stats")], draw: drawStats },
+    Cup: { every: QUIET, seasonal: true, paths: () => [ofSeason("api/league/bracket")], draw: drawCup },
   },
   Predictions: {
     Open: { every: QUIET, paths: () => ["api/predictions"], draw: drawOpen },
     Mine: { every: QUIET, paths: () => ["api/me/predictions"], draw: drawMine },
   },
   Leaders: {
-    Season: { every: QUIET, paths: () => ["api/leaderboards/season"], draw: drawBoard },
+    Season: { every: QUIET, seasonal: true, paths: () => [ofSeason("api/leaderboards/season")], draw: drawBoard },
     Week: { every: QUIET, paths: () => ["api/leaderboards/week"], draw: drawBoard },
   },
 };
@@ -33,7 +33,7 @@ const PROFILE = {
 };
 const CLUB = { every: QUIET, paths: () => [`api/clubs/${state.club}/matches`], draw: drawClub };
 
-const state = { tab: "League", part: "Table", match: null, club: null, profile: false, timer: 0, me: null, round: 0 };
+const state = { tab: "League", part: "Table", season: null, match: null, club: null, profile: false, timer: 0, me: null, round: 0 };
 const content = document.getElementById("content");
 const mark = document.getElementById("mark");
 
@@ -119,24 +119,27 @@ function draw(view, bodies) {
 
 // --- addresses: every screen has one, so it can be shared, and the back button works -------------------------
 
-function addressOf({ tab, part, match, club, profile }) {
+function addressOf({ tab, part, season, match, club, profile }) {
   if (match) return `#/match/${match}`;
   if (club) return `#/club/${club}`;
-  return profile ? "#/me/profile" : `#/${tab.toLowerCase()}/${part.toLowerCase()}`;
+  if (profile) return "#/me/profile";
+  const query = season && TABS[tab][part].seasonal ? `?season=${season}` : "";
+  return `#/${tab.toLowerCase()}/${part.toLowerCase()}${query}`;
 }
 
 function read(address) {
-  const [, first, second] = /^#\/([a-z]+)\/([a-z0-9-]+)$/.exec(address) ?? [];
+  const [, first, second, season] = /^#\/([a-z]+)\/([a-z0-9-]+)(?:\?season=(all|[1-9]\d{0,14}))?$/.exec(address) ?? [];
   if (first === "match") return { match: second };
   if (first === "club") return { club: second };
   if (first === "me") return { profile: true };
   const tab = Object.keys(TABS).find((each) => each.toLowerCase() === first);
   const part = tab && Object.keys(TABS[tab]).find((each) => each.toLowerCase() === second);
-  return part ? { tab, part } : { tab: "League", part: "Table" };
+  if (!part) return { tab: "League", part: "Table", season: null };
+  return { tab, part, season: season && TABS[tab][part].seasonal ? season : null };
 }
 
 function go(target) {
-  const address = addressOf({ tab: state.tab, part: state.part, ...target });
+  const address = addressOf({ tab: state.tab, part: state.part, season: state.season, ...target });
   if (location.hash !== address) history.pushState(null, "", address);
   show();
 }
@@ -156,6 +159,37 @@ function show() {
 window.addEventListener("hashchange", show);
 document.addEventListener("visibilitychange", () => document.hidden ? schedule() : poll());
 setInterval(() => content.querySelectorAll("[data-until]").forEach((each) => { each.textContent = countdown(each.dataset.until); }), 1000);
+
+// --- seasons: the list is requested when it is opened, or when the address names a season --------------------
+
+function ofSeason(path) { return state.season ? `${path}?season=${state.season}` : path; }
+
+const seasons = document.getElementById("seasons");
+const label = seasons.firstElementChild;
+
+async function drawSeasons() {
+  seasons.hidden = !shown().seasonal;
+  label.textContent = state.season === "all" ? "All seasons" : state.season ? "Another season" : "This season";
+  seasons.open = seasons.open && !seasons.hidden;
+  if (seasons.hidden || !(seasons.open || state.season)) return;
+  const { body } = await ask("api/seasons").catch(() => ({ body: snapshot("api/seasons")?.body }));
+  const list = (body ?? []).flatMap((each) => each.seasons.map((season) => ({
+    id: String(season.id), title: `${each.competition} ${season.name}`, current: season.status === "current" && each === body[0],
+  })));
+  const rows = [...list, { id: "all", title: "All seasons" }];
+  const chosen = rows.find((row) => state.season ? row.id === state.season : row.current);
+  if (chosen) label.textContent = chosen.title;
+  seasons.lastElementChild.replaceChildren(...rows.map((row) => {
+    const link = el("a", { href: addressOf({ tab: state.tab, part: state.part, season: row.current ? null : row.id }) }, row.title);
+    if (row === chosen) link.setAttribute("aria-current", "true");
+    link.addEventListener("click", () => { seasons.open = false; });
+    return link;
+  }));
+}
+
+seasons.addEventListener("toggle", () => { if (seasons.open) drawSeasons(); });
+document.addEventListener("click", (event) => { if (!seasons.contains(event.target)) seasons.open = false; });
+document.addEventListener("keydown", (event) => { if (event.key === "Escape") seasons.open = false; });
 
 // --- a match: its versions are polled, and a part is requested when its version changes  -------------------
 
@@ -284,7 +318,8 @@ function rounds(rows) {
   if (!rows?.length) return empty("Nothing here at the moment.");
   const grouped = new Map();
   for (const row of rows) {
-    const name = row.stage === "league" ? `Round ${row.round}` : row.stage;
+    const round = row.stage === "league" ? `Round ${row.round}` : row.stage;
+    const name = state.season === "all" ? `${round} · ${row.season}` : round;
     grouped.set(name, [...(grouped.get(name) ?? []), row]);
   }
   return el("div", {}, ...[...grouped].map(([name, its]) => el("section", {}, el("h2", {}, name), cards(its))));
@@ -305,7 +340,8 @@ function drawStats([stats]) {
 
 function drawCup([rows]) {
   if (!rows?.length) return empty("The cup has not been drawn yet.");
-  return el("div", {}, ...rows.map((each) => el("section", {}, el("h2", {}, each.round), cards(each.matches))));
+  const title = (each) => state.season === "all" ? `${each.round} ${each.season}` : each.round;
+  return el("div", {}, ...rows.map((each) => el("section", {}, el("h2", {}, title(each)), cards(each.matches))));
 }
 
 function drawClub([club]) {
@@ -436,10 +472,11 @@ function drawTabs() {
   };
   const elsewhere = state.match || state.club || state.profile;
   document.getElementById("tabs").replaceChildren(...Object.entries(TABS).map(([tab, its]) =>
-    button(tab, tab === state.tab && !state.profile, { tab, part: Object.keys(its)[0] })));
+    button(tab, tab === state.tab && !state.profile, { tab, part: Object.keys(its)[0], season: null })));
   const parts = Object.keys(TABS[state.tab]);
   document.getElementById("parts").replaceChildren(...(parts.length < 2 ? [] : parts).map((part) =>
     button(part, part === state.part && !elsewhere, { tab: state.tab, part })));
+  drawSeasons();
   document.title = elsewhere ? "League" : `${state.part} · League`;
 }
 
