@@ -33,6 +33,8 @@ LONG = {"EPHEMERA_CONSOLE_PASSWORD": "long enough for others"}
         (("--trusted-proxy", "proxy.internal"), {}, "does not appear to be"),
         (("--user", " "), {}, "it must not be empty"),
         (("--metrics-url", "file:///etc/passwd"), {}, "is not http://"),
+        ((), {"EPHEMERA_CONSOLE_ACCOUNTS": "ada look a-password"}, "line 1 of EPHEMERA_CONSOLE_ACCOUNTS"),
+        ((), {"EPHEMERA_CONSOLE_ACCOUNTS": "ada view a\nada view b"}, "taken by another account"),
     ],
 )
 def test_unsafe_settings_are_refused(

@@ -12,7 +12,7 @@ import pytest
 from ephemera import connect, embedded
 from ephemera.embedded import Valkey
 from tests.browsers import running_browser
-from tests.console.console_process import PASSWORD, RunningConsole, running_console, settled, slug
+from tests.console.console_process import PASSWORD, USER, RunningConsole, running_console, settled, slug
 from tests.console.shop_keys import BASKET, NOTE, ORDERS, PROFILE, SESSION, VISITS, Order, Session, catalogue
 
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
@@ -69,6 +69,7 @@ def browse(chromium: Any) -> Iterator[Callable[..., Any]]:
         )
         page.goto(console.url + path)
         if sign_in:
+            page.get_by_label("User").fill(USER)
             page.get_by_label("Password").fill(PASSWORD)
             page.get_by_role("button", name="Sign in").click()
             page.locator(".e-page").wait_for()

@@ -37,6 +37,8 @@ explains them.
 WITHOUT_FLAG = {
     "EPHEMERA_CONSOLE_PASSWORD": "The password that opens `console`; without it a new one is generated. "
     "It has no flag, since others can read a command line.",
+    "EPHEMERA_CONSOLE_ACCOUNTS": "Further accounts of `console`, one per line: a name, a role (`view`, "
+    "`operate` or `administer`) and a password, separated by spaces.",
     "EPHEMERA_VALKEY_BINARY": "A redis-server or valkey-server to run in place of the embedded one.",
 }
 """Variables that belong to no service and have no flag."""

@@ -4,7 +4,7 @@ import ipaddress
 import logging
 import os
 import secrets
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
@@ -17,20 +17,23 @@ from ephemera.cli._ports import check_free, is_loopback
 from ephemera.keyspace import Catalogue
 
 VARIABLE = "EPHEMERA_CONSOLE_PASSWORD"
+ACCOUNTS = "EPHEMERA_CONSOLE_ACCOUNTS"
+_ROLES = ("view", "operate", "administer")
 _MIN_PASSWORD = 12  # characters, when other machines can reach the console
 
 
 def console(
     url: Url,
     catalogue: Annotated[
-        list[Catalogue],
+        list[Catalogue] | None,
         flag(
             "--catalogue",
-            "A catalogue of the servers, by name or module:object; repeatable.",
+            "A catalogue of the servers, by name or module:object; repeatable. Without one, keys appear by "
+            "the library that writes them, or by shape.",
             metavar="NAME",
             parser=load_catalogue,
         ),
-    ],
+    ] = None,
     queue_url: QueueUrl = None,
     database_url: Annotated[
         str | None,
@@ -60,11 +63,15 @@ def console(
     """Show a service's keys, jobs, streams and limits in a browser, and act on them.
 
     The password is read from the environment variable EPHEMERA_CONSOLE_PASSWORD; without it a new one is
-    printed at the start. The console listens on loopback, unless --public-url says where browsers reach it;
-    that requires a password of at least 12 characters and a proxy with TLS. Values of sensitive keyspaces are
-    never shown. Logs are JSON lines on stderr, with one line for every action.
+    printed at the start. EPHEMERA_CONSOLE_ACCOUNTS has further accounts, one per line: a name, a role (view,
+    operate or administer) and a password, separated by spaces. The account of --user administers.
+
+    The console listens on loopback, unless --public-url says where browsers reach it; that requires passwords
+    of at least 12 characters and a proxy with TLS. Values of sensitive keyspaces are never shown. Logs are
+    JSON lines on stderr, with one line for every action.
     """
     password = os.environ.get(VARIABLE, "")
+    accounts = _accounts(os.environ.get(ACCOUNTS, ""), user, exposed=public_url is not None)
     _check_reach(host, public_url, password)
     _check_proxies(trusted_proxy or [])
     if not user.strip():
@@ -73,7 +80,7 @@ def console(
         if not each.startswith(("http://", "https://")):
             raise typer.BadParameter(f"{each!r} is not http://host/metrics", param_hint="--metrics-url")
     try:
-        from ephemera.console import ConsoleService, ConsoleSettings, serve
+        from ephemera.console import Account, ConsoleService, ConsoleSettings, serve
     except ModuleNotFoundError as missing:
         typer.echo(f"ephemera: {missing}", err=True)
         raise typer.Exit(1) from None
@@ -81,13 +88,21 @@ def console(
     for chatty in ("uvicorn.error", "httpx"):  # at lower levels they log URLs, which may contain secrets
         logging.getLogger(chatty).setLevel(logging.WARNING)
     check_free(host, port)
-    service = ConsoleService(tuple(catalogue), url, queue_url, database_url, tuple(metrics_url or ()))
+    service = ConsoleService(tuple(catalogue or ()), url, queue_url, database_url, tuple(metrics_url or ()))
     shown = password or secrets.token_urlsafe(12)
     typer.echo(f"The console is at {public_url or f'http://{host}:{port}'}, the user is {user}.")
     if not password:
         typer.echo(f"The password, until the next start: {shown}")
     settings = ConsoleSettings(
-        (service,), user, shown, host, port, public_url, allow_actions, tuple(trusted_proxy or ())
+        (service,),
+        user,
+        shown,
+        host,
+        port,
+        public_url,
+        allow_actions,
+        tuple(trusted_proxy or ()),
+        tuple(Account(*each) for each in accounts),
     )
     if not serve(settings):
         raise typer.Exit(1)
@@ -108,6 +123,25 @@ def _check_reach(host: str, public_url: str | None, password: str) -> None:
     if public_url is not None and len(password) < _MIN_PASSWORD:
         problem = f"other machines can reach it: set {VARIABLE} to at least {_MIN_PASSWORD} characters"
         raise typer.BadParameter(problem, param_hint="--public-url")
+
+
+def _accounts(text: str, user: str, *, exposed: bool) -> list[tuple[str, str, Any]]:
+    """The further accounts: user, password and role. Errors name the line, never what it holds."""
+    found: list[tuple[str, str, Any]] = []
+    lines = (line for line in text.splitlines() if line.strip())
+    for number, line in enumerate(lines, 1):
+        name, role, password = (*line.strip().split(None, 2), "", "")[:3]
+        problem = ""
+        if role not in _ROLES or not password:
+            problem = f"it is not a name, a role ({', '.join(_ROLES)}) and a password"
+        elif name == user or any(name == other for other, _, _ in found):
+            problem = "its name is taken by another account"
+        elif exposed and len(password) < _MIN_PASSWORD:
+            problem = f"its password needs at least {_MIN_PASSWORD} characters: other machines can reach it"
+        if problem:
+            raise typer.BadParameter(problem, param_hint=f"line {number} of {ACCOUNTS}")
+        found.append((name, password, role))
+    return found
 
 
 def _check_proxies(proxies: list[str]) -> None:

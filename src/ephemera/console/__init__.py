@@ -18,8 +18,9 @@ from ephemera.errors import MissingExtra
 if importlib.util.find_spec("nicegui") is None:
     raise MissingExtra("the console needs NiceGUI", "console", "nicegui")
 
+from ephemera.console._access import Account
 from ephemera.console._connections import ConsoleService
 from ephemera.console._console import ConsoleSettings
 from ephemera.console._server import serve
 
-__all__ = ["ConsoleService", "ConsoleSettings", "serve"]
+__all__ = ["Account", "ConsoleService", "ConsoleSettings", "serve"]

@@ -1,13 +1,13 @@
-"""Access to the console: one account, its sign-ins, and the limit on password attempts.
+"""Access to the console: accounts with roles, their sign-ins, and the limit on password attempts.
 
 All of it is kept in this process, because the console is needed most when Redis is down. A restart signs
 everyone out. A sign-in expires after twelve hours, or after one hour without a request or an open page; the
 pages it opened in a browser end with it, see `SignIn.when_ended`.
 
 Passwords are compared as digests in constant time. After ten wrong ones within five minutes from one address
-(for IPv6: one network), its further attempts are refused unread until the five minutes are over. A browser
-that has signed in before is counted by itself (`_known_browsers`), because an address may be shared. There is
-no limit on all addresses together: anyone could use it up, and lock out the operator who has the password.
+(for IPv6: one network), its further attempts wait for a turn, one a second in random order, until the five
+minutes are over (`_waiting_attempts`). A browser that has signed in before is counted by itself
+(`_known_browsers`), because an address may be shared. So an attacker cannot lock out an operator.
 """
 
 from __future__ import annotations
@@ -15,11 +15,19 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from hashlib import sha256
 from time import monotonic
+from typing import Literal, TypeAlias, get_args
 
 from ephemera.console._known_browsers import KnownBrowsers
+from ephemera.console._waiting_attempts import WaitingAttempts
+
+AccountRole: TypeAlias = Literal["view", "operate", "administer"]
+"""What an account may do: look; act on sessions, limits, jobs and streams; change and delete keys as well."""
+ROLES: tuple[AccountRole, ...] = get_args(AccountRole)
+"""All roles, each including those before it."""
 
 MAX_LIFETIME = 12 * 3600.0
 """Seconds that a sign-in lasts at most."""
@@ -32,11 +40,21 @@ _MAX_ADDRESSES = 10_000  # with wrong passwords; beyond that the oldest is forgo
 _MAX_SIGN_INS = 1000  # beyond that the oldest is ended
 
 
+@dataclass(frozen=True)
+class Account:
+    """Who may sign in."""
+
+    user: str
+    password: str = field(repr=False)
+    role: AccountRole = "administer"
+
+
 class SignIn:
     """One browser that signed in."""
 
-    def __init__(self, user: str, now: float) -> None:
+    def __init__(self, user: str, now: float, role: AccountRole = "administer") -> None:
         self.user = user
+        self.role = role
         self.started = self.used = now
         self.ended = False
         self.dark: bool | None = None
@@ -65,35 +83,45 @@ class SignIn:
 
 
 class ConsoleAccess:
-    """The account, its sign-ins, and failed attempts."""
+    """The accounts, their sign-ins, and failed attempts.
 
-    def __init__(self, user: str, password: str) -> None:
-        self.user = user
-        self._digest = _digest(password)
-        self.browsers = KnownBrowsers(password)
+    `user` and `password` are the account that administers; `accounts` are further ones.
+    """
+
+    def __init__(self, user: str, password: str, accounts: Sequence[Account] = ()) -> None:
+        every = (Account(user, password), *accounts)
+        self.suggested_user = "" if accounts else user
+        """The user that the form is filled with, if there is only one."""
+        self.browsers = KnownBrowsers("\n".join(each.password for each in every))
+        self.waiting = WaitingAttempts()
+        self._accounts = [(_digest(each.user), _digest(each.password), each) for each in every]
         self._sign_ins: dict[bytes, SignIn] = {}  # by the digest of their token
         self._failed: dict[str, deque[float]] = {}  # times of wrong passwords, by address or known browser
 
     def wait(self, address: str) -> float:
-        """Seconds until this address may try a password again; 0: now."""
+        """Seconds for which attempts of this address wait for a turn; 0: they are checked at once."""
         now = monotonic()
         attempts = _drop_old(self._failed.get(address, deque()), now)
         return attempts[0] + _WINDOW - now if len(attempts) >= _MAX_ATTEMPTS else 0.0
 
     def sign_in(self, user: str, password: str, address: str) -> str | None:
         """A token for the right password; otherwise None, and the attempt is counted against the address."""
-        # Both are always compared, so that the time taken reveals nothing.
-        known = hmac.compare_digest(_digest(user), _digest(self.user))
-        right = hmac.compare_digest(_digest(password), self._digest)
+        # All of them are always compared, so that the time taken reveals nothing.
+        given = _digest(user), _digest(password)
+        account = None
+        for known_user, known_password, each in self._accounts:
+            is_user = hmac.compare_digest(given[0], known_user)
+            if hmac.compare_digest(given[1], known_password) and is_user:
+                account = each
         now = monotonic()
-        if not (known and right):
+        if account is None:
             self._count_failure(address, now)
             return None
         self._failed.pop(address, None)
         token = secrets.token_urlsafe(32)
         while len(self._sign_ins) >= _MAX_SIGN_INS:
             self._sign_ins.pop(next(iter(self._sign_ins))).end()
-        self._sign_ins[_digest(token)] = SignIn(self.user, now)
+        self._sign_ins[_digest(token)] = SignIn(account.user, now, account.role)
         return token
 
     def find(self, token: str | None) -> SignIn | None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Generic, TypeVar
 
-from ephemera.console._access import SignIn
+from ephemera.console._access import ROLES, AccountRole, SignIn
 from ephemera.errors import EphemeraError, OutcomeUnknown
 
 T = TypeVar("T")
@@ -33,6 +33,17 @@ class Actor:
     signed_in: SignIn
     address: str
     may_act: bool
+    """Whether the console allows changes at all; the role of the sign-in must allow them, too."""
+
+    def refusal(self, needs: AccountRole) -> str | None:
+        """Why an action that needs this role is refused; None if it is allowed."""
+        if not self.signed_in.valid:
+            return SIGNED_OUT
+        if needs != "view" and not self.may_act:
+            return READ_ONLY
+        if ROLES.index(self.signed_in.role) < ROLES.index(needs):
+            return f"This needs the role {needs}; yours is {self.signed_in.role}."
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +59,25 @@ class ActionOutcome(Generic[T]):
 
 
 async def act(
-    actor: Actor, what: str, target: str, work: Coroutine[Any, Any, T], *, changes: bool = True
+    actor: Actor,
+    what: str,
+    target: str,
+    work: Coroutine[Any, Any, T],
+    *,
+    changes: bool = True,
+    needs: AccountRole = "operate",
 ) -> ActionOutcome[T]:
-    """Run an action if the actor may; errors are returned in the outcome, not raised."""
+    """Run an action if the actor may; errors are returned in the outcome, not raised.
+
+    An action that changes nothing needs no role.
+    """
     began = perf_counter()
 
     def note(outcome: str, reason: str = "") -> None:
         level = logging.INFO if outcome == "done" else logging.WARNING
         details = {
             "who": actor.signed_in.user,
+            "role": actor.signed_in.role,
             "from": actor.address,
             "action": what,
             "target": target[:_MAX_TARGET],
@@ -65,7 +86,7 @@ async def act(
         }
         log.log(level, "action", extra={**details, "because": reason} if reason else details)
 
-    refusal = _refusal(actor, changes)
+    refusal = actor.refusal(needs if changes else "view")
     if refusal is not None:
         work.close()
         note("refused", refusal)
@@ -87,11 +108,3 @@ async def act(
         )
     note("done")
     return ActionOutcome(done=True, result=result)
-
-
-def _refusal(actor: Actor, changes: bool) -> str | None:
-    if not actor.signed_in.valid:
-        return SIGNED_OUT
-    if changes and not actor.may_act:
-        return READ_ONLY
-    return None

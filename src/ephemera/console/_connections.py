@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ephemera.console._hit_ratios import HitRatios
+from ephemera.console._keyspace_groups import KeyspaceGroup, keyspace_groups
 from ephemera.keyspace import Catalogue, Keyspace, Role, Store
 from ephemera.wire import Client, open_client, parse_url
 
@@ -69,6 +71,11 @@ class Service:
     def down(self) -> list[str]:
         """The addresses of servers that are not connected."""
         return [address_of(url) for _, url, client in self.servers if not client.up]
+
+    @cached_property
+    def groups(self) -> list[KeyspaceGroup]:
+        """Every declared keyspace, those of a pattern together."""
+        return [group for catalogue in self.catalogues for group in keyspace_groups(catalogue)]
 
     @property
     def keyspaces(self) -> list[Keyspace[Any]]:

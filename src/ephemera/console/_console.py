@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from ephemera.console._access import ConsoleAccess
+from ephemera.console._access import Account, ConsoleAccess
 from ephemera.console._audit_runner import AuditRunner
 from ephemera.console._connections import ConsoleService, Service, open_service
 from ephemera.console._server_monitor import ServerMonitor
@@ -23,13 +23,15 @@ class ConsoleSettings:
 
     services: tuple[ConsoleService, ...]
     user: str
-    password: str
+    password: str = field(repr=False)
     host: str = "127.0.0.1"
     port: int = 8085
     public_url: str | None = None
     allow_actions: bool = False
     trusted_proxies: tuple[str, ...] = ()
     """Addresses and networks whose X-Forwarded-For is trusted."""
+    accounts: tuple[Account, ...] = ()
+    """Further accounts, each with a role; `user` administers."""
 
 
 class Console:

@@ -70,7 +70,7 @@ def create_app(
 
 def serve(settings: ConsoleSettings, pages: tuple[ConsolePage, ...] = PAGES) -> bool:
     """Run the console until it is stopped; returns whether it started. Errors of a service are raised."""
-    console = Console(settings, ConsoleAccess(settings.user, settings.password))
+    console = Console(settings, ConsoleAccess(settings.user, settings.password, settings.accounts))
     config = uvicorn.Config(
         create_app(console, settings, pages),
         host=settings.host,

@@ -61,8 +61,10 @@ class Shell:
             ui.image("/assets/mark.svg").classes("e-mark").props('no-spinner alt=""')
             ui.label("Ephemera").classes("e-brand")
             ui.element("div").classes("e-space")
-            mode = "actions allowed" if actor.may_act else "read-only"
-            ui.label(mode).classes(f"e-badge e-{'warn' if actor.may_act else 'plain'} e-wide")
+            acts = actor.refusal("operate") is None
+            ui.label("actions allowed" if acts else "read-only").classes(
+                f"e-badge e-{'warn' if acts else 'plain'} e-wide"
+            )
             self._theme(signed_in, dark)
             self._account(signed_in)
         with ui.element("main").classes("e-main").props('id="content"'):
@@ -87,7 +89,7 @@ class Shell:
         with ui.element("div").classes("e-nav-foot"):
             for service in self._console.services:
                 ui.label(service.name).classes("e-nav-service")
-            ui.label(f"Signed in as {actor.signed_in.user}")
+            ui.label(f"Signed in as {actor.signed_in.user}, role {actor.signed_in.role}")
 
     def _opening(
         self, page: ConsolePage, actor: Actor, problems: ProblemBanner, links: dict[str, ui.link]

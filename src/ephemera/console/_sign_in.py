@@ -19,6 +19,8 @@ from ephemera.web import ClientAddress, Cookie
 
 log = logging.getLogger("ephemera.console.access")
 _MAX_FORM = 4096  # bytes of a form
+_MAX_USER = 100  # characters of a user's name that the form is filled with again
+_RETRY_AFTER = 2  # seconds
 _PAGE = Template(files("ephemera.console").joinpath("assets", "sign_in.html").read_text(encoding="utf-8"))
 
 
@@ -39,7 +41,7 @@ class SignInRoutes:
 
     async def form(self, request: Request) -> Response:
         """The empty form."""
-        return _page(request.query_params.get("next", ""), self._access.user)
+        return _page(request.query_params.get("next", ""), self._access.suggested_user)
 
     async def sign_in(self, request: Request) -> Response:
         """Redirect to the requested page, or show the form with the error."""
@@ -49,17 +51,23 @@ class SignInRoutes:
         known = self._access.browsers.subject(browser)
         counted_by = known or self._client.network(request.scope)
         next_path = fields.get("next", "")
-        if (wait := self._access.wait(counted_by)) > 0:
+        user, password = fields.get("user", ""), fields.get("password", "")
+        shown = user[:_MAX_USER] or self._access.suggested_user
+        in_turn = self._access.wait(counted_by) == 0 or await self._access.waiting.wait(
+            counted_by, user, password
+        )
+        if not in_turn:
             log.warning("sign-in refused: too many attempts", extra={"from": address})
-            error = f"Too many wrong passwords. Try again in {wait:.0f} seconds."
-            page = _page(next_path, self._access.user, error, 429)
-            page.headers["retry-after"] = f"{wait:.0f}"
+            page = _page(
+                next_path, shown, "Too many others try to sign in from your address. Try again.", 429
+            )
+            page.headers["retry-after"] = str(_RETRY_AFTER)
             return page
-        token = self._access.sign_in(fields.get("user", ""), fields.get("password", ""), counted_by)
+        token = self._access.sign_in(user, password, counted_by)
         if token is None:
             log.warning("sign-in refused: wrong user or password", extra={"from": address})
-            return _page(next_path, self._access.user, "Wrong user or password.", 401)
-        log.info("signed in", extra={"who": self._access.user, "from": address})
+            return _page(next_path, shown, "Wrong user or password.", 401)
+        log.info("signed in", extra={"who": user, "from": address})
         response = RedirectResponse(_local(next_path), 303)
         response.headers.append("set-cookie", self._cookie.set(token, 0).decode())
         known_browser = self._browser_cookie.set(self._access.browsers.issue(), MAX_AGE * 1000)
@@ -68,9 +76,12 @@ class SignInRoutes:
 
     async def sign_out(self, request: Request) -> Response:
         """End the sign-in, and redirect to the form."""
-        self._access.sign_out(self._cookie.find(request.scope["headers"]))
+        token = self._cookie.find(request.scope["headers"])
+        signed_in = self._access.find(token)
+        self._access.sign_out(token)
         address = self._client.address(request.scope)
-        log.info("signed out", extra={"who": self._access.user, "from": address})
+        if signed_in is not None:
+            log.info("signed out", extra={"who": signed_in.user, "from": address})
         response = RedirectResponse("/sign-in", 303)
         response.headers.append("set-cookie", self._cookie.clear().decode())
         return response

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 
 from nicegui import ui
 
+from ephemera.console._access import ROLES, AccountRole
 from ephemera.console._actions import ActionOutcome, Actor, act
 from ephemera.console._connections import Service
 from ephemera.console._console import Console
@@ -69,8 +70,16 @@ class View:
 
     @property
     def may_act(self) -> bool:
-        """Whether actions are allowed; `act` checks again."""
-        return self._actor.may_act
+        """Whether usual actions are allowed; `act` checks again."""
+        return self.refusal("operate") is None
+
+    def refusal(self, needs: AccountRole) -> str | None:
+        """Why actions that need this role are not allowed; None if they are. `act` checks again."""
+        return self._actor.refusal(needs)
+
+    def has_role(self, needs: AccountRole) -> bool:
+        """Whether the user's account has this role or a higher one, also where nothing may be changed."""
+        return ROLES.index(self._actor.signed_in.role) >= ROLES.index(needs)
 
     def patterns(self, *kinds: type[P]) -> list[tuple[Service, P]]:
         """The declared patterns of these types, each with its service."""
@@ -94,9 +103,10 @@ class View:
         *,
         done: str | Callable[[T], str] = "",
         changes: bool = True,
+        needs: AccountRole = "operate",
     ) -> ActionOutcome[T]:
         """Run an action if the user may, log it, and show its outcome."""
-        outcome = await act(self._actor, what, target, work, changes=changes)
+        outcome = await act(self._actor, what, target, work, changes=changes, needs=needs)
         if not outcome:
             self.notify(outcome.message, "bad")
         elif done:

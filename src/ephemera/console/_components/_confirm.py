@@ -7,8 +7,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from nicegui import ui
+from nicegui.elements.mixins.disableable_element import DisableableElement
 
-from ephemera.console._actions import READ_ONLY
+from ephemera.console._access import AccountRole
 from ephemera.console._components._cards import Tone
 from ephemera.console._view import View
 
@@ -40,11 +41,12 @@ async def confirm_and_run(
     done: str | Callable[[Any], str] = "",
     tone: Tone = "bad",
     then: Callable[[], Any] | None = None,
+    needs: AccountRole = "operate",
 ) -> None:
     """Ask for confirmation, run the action, then call `then`, such as a refresh."""
     if not await ask(question, label, tone):
         return
-    outcome = await view.act(what, target, work(), done=done)
+    outcome = await view.act(what, target, work(), done=done, needs=needs)
     if outcome and then is not None:
         pending = then()
         if inspect.isawaitable(pending):
@@ -63,8 +65,9 @@ def confirm_button(
     icon: str | None = None,
     tone: Tone = "bad",
     then: Callable[[], Any] | None = None,
+    needs: AccountRole = "operate",
 ) -> ui.button:
-    """A button that asks for confirmation; disabled, with the reason, when actions are not allowed."""
+    """A button that asks for confirmation; disabled, with the reason, when the action is not allowed."""
 
     async def clicked() -> None:
         await confirm_and_run(
@@ -77,14 +80,20 @@ def confirm_button(
             done=done,
             tone=tone,
             then=then,
+            needs=needs,
         )
 
     button = ui.button(label, icon=icon, on_click=clicked, color=_COLOURS[tone]).props(
         "outline no-caps dense"
     )
     button.classes("e-button")
-    if not view.may_act:
+    disable_if_refused(view, button, needs)
+    return button
+
+
+def disable_if_refused(view: View, button: DisableableElement, needs: AccountRole) -> None:
+    """Disable a button or field of an action that is not allowed, and say why."""
+    if (reason := view.refusal(needs)) is not None:
         button.disable()
         with button:
-            ui.tooltip(READ_ONLY)
-    return button
+            ui.tooltip(reason)

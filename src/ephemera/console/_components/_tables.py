@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from nicegui import ui
 
-from ephemera.console._actions import READ_ONLY
+from ephemera.console._access import AccountRole
 from ephemera.console._components._cards import Tone
 from ephemera.console._components._confirm import confirm_and_run
 from ephemera.console._components._states import Empty, empty
@@ -24,8 +24,8 @@ from ephemera.console._view import View
 _ROW = files("ephemera.console").joinpath("assets", "row.vue.html").read_text(encoding="utf-8")
 _RIGHT = ("number", "time")
 _FILTER = (
-    "(rows, terms, cols) => rows.filter(row => cols.some("
-    "col => String(row[col.name] ?? '').toLowerCase().includes(terms.toLowerCase())))"
+    "(rows, terms, cols) => rows.filter(row => [...cols.map(col => row[col.name]), row.search]"
+    ".some(text => String(text ?? '').toLowerCase().includes(terms.toLowerCase())))"
 )
 
 
@@ -51,6 +51,7 @@ class Action:
     target: Callable[[dict[str, Any]], str]
     done: str | Callable[[Any], str] = ""
     tone: Tone = "plain"
+    needs: AccountRole = "operate"
 
 
 class ConsoleTable:
@@ -89,9 +90,7 @@ class ConsoleTable:
         self._table.props["rows-per-page-options"] = [10, rows_per_page, 100]
         self._table.props["hide-pagination"] = True
         self._table.props["actions"] = []
-        self._table.add_slot(
-            "body", _row_template(actions, opens=on_open is not None, may_act=_may_act(view))
-        )
+        self._table.add_slot("body", _row_template(actions, view, opens=on_open is not None))
         if search:
             self._search()
         self._table.on("open", self._open)
@@ -150,6 +149,7 @@ class ConsoleTable:
             done=action.done,
             tone=action.tone,
             then=self._then,
+            needs=action.needs,
         )
 
 
@@ -185,21 +185,19 @@ def _column(column: Column) -> dict[str, Any]:
     }
 
 
-def _may_act(view: View | None) -> bool:
-    return view is None or view.may_act
+def _row_template(actions: Sequence[Action], view: View | None, *, opens: bool) -> str:
+    filled = _ROW.replace("'$BUTTONS'", _buttons(actions, view))
+    return filled.replace("$OPENS", str(opens).lower())
 
 
-def _row_template(actions: Sequence[Action], *, opens: bool, may_act: bool) -> str:
-    filled = _ROW.replace("'$BUTTONS'", _buttons(actions)).replace("$READ_ONLY", READ_ONLY)
-    return filled.replace("$OPENS", str(opens).lower()).replace("$MAY", str(may_act).lower())
-
-
-def _buttons(actions: Sequence[Action]) -> str:
+def _buttons(actions: Sequence[Action], view: View | None) -> str:
     """The buttons of a row for the template: constants, never data."""
     return (
         "["
         + ", ".join(
-            f"{{name: '{a.name}', label: '{a.label}', icon: '{a.icon}', tone: '{a.tone}'}}" for a in actions
+            f"{{name: '{a.name}', label: '{a.label}', icon: '{a.icon}', tone: '{a.tone}', "
+            f"refusal: '{(view.refusal(a.needs) if view is not None else None) or ''}'}}"
+            for a in actions
         )
         + "]"
     )

@@ -1,6 +1,7 @@
 """Every page of the console, in the order of the navigation."""
 
 from ephemera.console._pages import _audit as audit
+from ephemera.console._pages import _browser as browser
 from ephemera.console._pages import _jobs as jobs
 from ephemera.console._pages import _keyspace as keyspace
 from ephemera.console._pages import _keyspaces as keyspaces
@@ -17,6 +18,7 @@ PAGES: tuple[ConsolePage, ...] = (
     overview.PAGE,
     keyspaces.PAGE,
     keyspace.PAGE,
+    browser.PAGE,
     sessions.PAGE,
     limits.PAGE,
     jobs.PAGE,

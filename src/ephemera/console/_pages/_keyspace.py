@@ -19,8 +19,10 @@ from ephemera.console._components import (
     table,
     text_block,
 )
+from ephemera.console._components._tables import ConsoleTable
 from ephemera.console._connections import Service
-from ephemera.console._formats import HIDDEN, format_percent
+from ephemera.console._formats import HIDDEN, NO_VALUE, format_percent
+from ephemera.console._keyspace_groups import KeyspaceGroup
 from ephemera.console._survey_cache import KeyspaceSurvey
 from ephemera.console._view import ConsolePage, View
 from ephemera.keyspace import Keyspace
@@ -56,10 +58,15 @@ def build(view: View) -> None:
             now = facts([("Keys", "—")])
     with section("TTLs", "Sampled keys by remaining TTL."):
         ttls = bars()
+    group = next(each for each in service.groups if keyspace in each.keyspaces)
+    members = _members_table(view, service, group) if len(group.keyspaces) > 1 else None
     panel = drawer()
     shown: list[KeyspaceSurvey] = []  # the sample on the page; it stays until the user asks for another
     with section("Entries", _about_entries(keyspace)) as head:
         with head:
+            browser = view.link("/browser", service=service.name, keyspace=keyspace.pattern)
+            if keyspace.kind != "channel":
+                ui.link("Browse and search", browser)
             ui.button("Another sample", icon="casino", on_click=lambda: shown.clear()).props(
                 "outline no-caps"
             ).classes("e-button")
@@ -78,7 +85,10 @@ def build(view: View) -> None:
     def refresh() -> None:
         surveys = view.console.surveys
         surveys.refresh_if_stale()
-        found = surveys.of(service).keyspaces.get(keyspace.pattern)
+        surveyed = surveys.of(service).keyspaces
+        if members is not None:
+            members.show([_member(each, surveyed.get(each.pattern)) for each in group.keyspaces])
+        found = surveyed.get(keyspace.pattern)
         if found is None:
             return
         now.show(_now(found, service.hit_ratios.of(keyspace.pattern), bool(service.hit_ratios.urls)))
@@ -102,6 +112,39 @@ def _chosen(view: View) -> tuple[Service, Keyspace[Any]] | None:
         ),
         None,
     )
+
+
+def _members_table(view: View, service: Service, group: KeyspaceGroup) -> ConsoleTable:
+    title = f"Keyspaces of this pattern ({group.kind})"
+    with section(title, "A pattern declares keys of its own: indexes, claims, markers, channels."):
+        return table(
+            [
+                Column("keyspace", "Keyspace", "mono"),
+                Column("kind", "Kind"),
+                Column("purpose", "Purpose"),
+                Column("lifetime", "Lifetime"),
+                Column("keys", "Keys", "number"),
+                Column("size", "Bytes", "number"),
+            ],
+            empty=Empty("No keyspaces", ""),
+            on_open=lambda row: view.go("/keyspace", service=service.name, keyspace=row["keyspace"]),
+        )
+
+
+def _member(keyspace: Keyspace[Any], found: KeyspaceSurvey | None) -> dict[str, Any]:
+    report = found.report if found is not None else None
+    size = report.size if report is not None else None
+    return {
+        "id": keyspace.pattern,
+        "keyspace": keyspace.pattern,
+        "kind": keyspace.kind,
+        "purpose": keyspace.purpose,
+        "lifetime": str(keyspace.lifetime),
+        "keys": NO_VALUE if report is None else f"{report.keys:,}",
+        "keys_sort": -1 if report is None else report.keys,
+        "size": NO_VALUE if size is None else format_size(size.value),
+        "size_sort": -1 if size is None else size.value,
+    }
 
 
 def _documented(entry: KeyspaceDoc) -> list[tuple[str, str]]:

@@ -1,4 +1,8 @@
-"""Keyspaces: every declared keyspace with its keys, and undeclared keys."""
+"""Keyspaces: what is declared, what libraries write, and undeclared keys.
+
+The keyspaces of one pattern are one row. Keys that a known library writes are a section of their own, with
+what to know about it.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,16 @@ from typing import Any
 from nicegui import ui
 
 from ephemera.console._components import Column, Empty, section, table, tile, tiles
+from ephemera.console._components._cards import Tone
+from ephemera.console._components._tables import ConsoleTable
 from ephemera.console._connections import Service
 from ephemera.console._formats import format_percent
+from ephemera.console._keyspace_groups import KeyspaceGroup
 from ephemera.console._survey_cache import KeyspaceSurvey, ServiceSurvey, SurveyCache
 from ephemera.console._view import ConsolePage, View
-from ephemera.keyspace import Keyspace
-from ephemera.operations.formatting import format_size
-from ephemera.operations.survey import Interval
+from ephemera.operations.audit import UnknownShape
+from ephemera.operations.formatting import format_count, format_size
+from ephemera.operations.libraries import library_of
 
 _COLUMNS = (
     Column("keyspace", "Keyspace", "mono"),
@@ -46,6 +53,7 @@ def build(view: View) -> None:
             rows_per_page=25,
             search=True,
         )
+    libraries = _Libraries(where)
     with section("Undeclared keys", "Keys that are in no catalogue, grouped by shape."):
         shapes = table(
             [
@@ -63,23 +71,60 @@ def build(view: View) -> None:
         surveys.refresh_if_stale()
         found = {service: surveys.of(service) for service in view.services}
         all_keyspaces = [each for one in found.values() for each in one.keyspaces.values()]
-        keyspaces.show(f"{sum(len(service.keyspaces) for service in view.services):,}")
+        groups = [(service, group) for service in view.services for group in service.groups]
+        declared_keyspaces = sum(len(service.keyspaces) for service in view.services)
+        keyspaces.show(f"{declared_keyspaces:,}", f"in {format_count(len(groups), 'row')}, by pattern")
         known = any(one.at for one in found.values())
         keys.show(f"{sum(each.report.keys for each in all_keyspaces):,}" if known else "—")
         size.show(format_size(sum(each.report.size.value for each in all_keyspaces if each.report.size)))
         undeclared = sum(each.keys for one in found.values() for _, each in one.unknown)
         unknown.show(f"{undeclared:,}" if known else "—", tone="warn" if undeclared else "good")
         status.text = _status(surveys, found)
-        declared.show(
-            [
-                _row(service, keyspace, found[service])
-                for service in view.services
-                for keyspace in service.keyspaces
-            ]
-        )
-        shapes.show([row for service in view.services for row in _unknown(service, found[service])])
+        declared.show([_row(service, group, found[service]) for service, group in groups])
+        rows = [row for service in view.services for row in _unknown(service, found[service])]
+        libraries.show([row for row in rows if row["library"]])
+        shapes.show([row for row in rows if not row["library"]])
 
     view.every(1, refresh)
+
+
+class _Libraries:
+    """A section for each library whose keys were found."""
+
+    def __init__(self, where: list[Column]) -> None:
+        self._box = ui.element("div").classes("e-stack")
+        self._where = where
+        self._tables: dict[str, ConsoleTable] = {}
+
+    def show(self, rows: list[dict[str, Any]]) -> None:
+        names = sorted({row["library"] for row in rows})
+        if names != list(self._tables):
+            self._box.clear()
+            with self._box:
+                self._tables = {name: self._section(name) for name in names}
+        for name, found in self._tables.items():
+            found.show([row for row in rows if row["library"] == name])
+
+    def _section(self, name: str) -> ConsoleTable:
+        library = library_of(name)
+        with section(name, f"To replace it: {library.first}." if library.first else ""):
+            found = table(
+                [
+                    Column("purpose", "Purpose"),
+                    Column("shape", "Shape", "mono"),
+                    *self._where,
+                    Column("keys", "Keys", "number"),
+                    Column("types", "Types"),
+                    Column("role", "Role", "badge"),
+                    Column("no_ttl", "Without TTL", "badge"),
+                ],
+                empty=Empty("No keys", "They have expired or were deleted."),
+            )
+            for hazard in library.hazards:
+                with ui.element("div").classes("e-hazard"):
+                    ui.icon("warning_amber", size="18px").props('aria-hidden="true"')
+                    ui.label(hazard[:1].upper() + hazard[1:] + ".")
+        return found
 
 
 def _status(surveys: SurveyCache, found: dict[Service, ServiceSurvey]) -> str:
@@ -96,71 +141,87 @@ def _status(surveys: SurveyCache, found: dict[Service, ServiceSurvey]) -> str:
     return f"counted {when}{part}{missing}"
 
 
-def _row(service: Service, keyspace: Keyspace[Any], found: ServiceSurvey) -> dict[str, Any]:
-    seen = found.keyspaces.get(keyspace.pattern)
-    no_ttl, tone = _without_ttl(keyspace, seen)
-    ratio = service.hit_ratios.of(keyspace.pattern)
-    size = seen.report.size if seen else None
+def _row(service: Service, group: KeyspaceGroup, found: ServiceSurvey) -> dict[str, Any]:
+    main, stored = group.main, [each for each in group.keyspaces if each.kind != "channel"]
+    seen = [one for each in stored if (one := found.keyspaces.get(each.pattern)) is not None]
+    no_ttl, tone = _without_ttl(seen)
+    ratio = service.hit_ratios.of(main.pattern)
+    sizes = [each.report.size for each in seen if each.report.size is not None]
+    size = sum(each.value for each in sizes)
+    more = len(group.keyspaces) - 1
     return {
-        "id": f"{keyspace.catalogue}/{keyspace.pattern}",
+        "id": f"{main.catalogue}/{main.pattern}",
         "service": service.name,
-        "keyspace": keyspace.pattern,
-        "kind": keyspace.kind,
-        "lifetime": str(keyspace.lifetime),
-        "role": keyspace.role,
-        "role_tone": "info" if keyspace.role == "queue" else "plain",
+        "keyspace": main.pattern,
+        "kind": f"{group.kind}, +{more}" if more else group.kind,
+        "lifetime": str(main.lifetime),
+        "role": main.role,
+        "role_tone": "info" if main.role == "queue" else "plain",
         "keys": _keys(seen),
-        "keys_sort": seen.report.keys if seen else -1,
-        "size": _size(size),
-        "size_sort": size.value if size else -1,
+        "keys_sort": sum(each.report.keys for each in seen) if seen else -1,
+        "size": _size(size, exact=all(each.exact for each in sizes)) if sizes else "—",
+        "size_sort": size if sizes else -1,
         "ratio": format_percent(ratio),
         "ratio_sort": -1 if ratio is None else ratio,
         "no_ttl": no_ttl,
         "no_ttl_tone": tone,
-        "no_ttl_sort": seen.without_ttl if seen else -1,
+        "no_ttl_sort": sum(each.without_ttl for each in seen) if seen else -1,
+        "search": " ".join(each.pattern for each in group.keyspaces),
     }
 
 
-def _keys(seen: KeyspaceSurvey | None) -> str:
-    if seen is None:
+def _keys(seen: list[KeyspaceSurvey]) -> str:
+    if not seen:
         return "—"
-    if seen.report.estimated_keys is not None:
-        return f"≈ {seen.report.estimated_keys.value:,.0f}"
-    return f"{seen.report.keys:,}"
+    reports = [each.report for each in seen]
+    if any(each.estimated_keys is not None for each in reports):
+        about = sum(each.estimated_keys.value if each.estimated_keys else each.keys for each in reports)
+        return f"≈ {about:,.0f}"
+    return f"{sum(each.keys for each in reports):,}"
 
 
-def _size(size: Interval | None) -> str:
-    if size is None:
-        return "—"
-    return format_size(size.value) if size.exact else f"≈ {format_size(size.value)}"
+def _size(size: float, *, exact: bool) -> str:
+    return format_size(size) if exact else f"≈ {format_size(size)}"
 
 
-def _without_ttl(keyspace: Keyspace[Any], seen: KeyspaceSurvey | None) -> tuple[str, str]:
+def _without_ttl(seen: list[KeyspaceSurvey]) -> tuple[str, Tone]:
     """Sampled keys without a TTL; expected where they are declared permanent."""
-    if seen is None or not seen.report.sampled:
+    sampled = [each for each in seen if each.report.sampled]
+    if not sampled:
         return "", "plain"
-    count, of = seen.without_ttl, seen.report.sampled
-    if keyspace.lifetime.milliseconds is None and count:
-        return "as declared", "plain"
-    if not count:
-        return "none", "plain"
-    return (f"{count} of {of}" if of < seen.report.keys else f"{count}"), "bad"
+    unexpected = [each for each in sampled if each.keyspace.lifetime.milliseconds is not None]
+    count, of = sum(each.without_ttl for each in unexpected), sum(each.report.sampled for each in unexpected)
+    if count:
+        return (
+            f"{count} of {of}" if of < sum(each.report.keys for each in unexpected) else f"{count}"
+        ), "bad"
+    return ("as declared" if any(each.without_ttl for each in sampled) else "none"), "plain"
 
 
 def _unknown(service: Service, found: ServiceSurvey) -> list[dict[str, Any]]:
     return [
-        {
-            "id": f"{service.name}/{server}/{number}",
-            "service": service.name,
-            "shape": shape.pattern or shape.reason or "",
-            "keys": f"{shape.keys:,}",
-            "keys_sort": shape.keys,
-            "types": ", ".join(shape.types),
-            "examples": ", ".join(shape.examples) or "not shown: they may be secrets",
-        }
+        _unknown_row(f"{service.name}/{server}/{number}", service, shape)
         for server, unknown in found.unknown
         for number, shape in enumerate(unknown.shapes[:100])
     ]
+
+
+def _unknown_row(row_id: str, service: Service, shape: UnknownShape) -> dict[str, Any]:
+    return {
+        "id": row_id,
+        "service": service.name,
+        "library": shape.library or "",
+        "purpose": shape.purpose,
+        "shape": shape.pattern or shape.reason or "",
+        "keys": f"{shape.keys:,}",
+        "keys_sort": shape.keys,
+        "types": ", ".join(shape.types),
+        "role": shape.role or "",
+        "role_tone": "info" if shape.role == "queue" else "plain",
+        "no_ttl": "some" if shape.permanent else "none",
+        "no_ttl_tone": "warn" if shape.permanent and shape.role == "cache" else "plain",
+        "examples": ", ".join(shape.examples) or "not shown: they may be secrets",
+    }
 
 
 PAGE = ConsolePage("/keyspaces", "Keyspaces", "key", build)

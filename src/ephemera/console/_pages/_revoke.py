@@ -8,8 +8,7 @@ from typing import Any
 
 from nicegui import ui
 
-from ephemera.console._actions import READ_ONLY
-from ephemera.console._components._confirm import confirm_and_run
+from ephemera.console._components._confirm import confirm_and_run, disable_if_refused
 from ephemera.console._connections import Service
 from ephemera.console._view import View
 from ephemera.patterns.revocation import Revocation
@@ -39,10 +38,7 @@ class RevokeForm:
             self._kind = ui.select(options, value=next(iter(options)), label="Type").props("dense outlined")
             self._id = ui.input("Id").props(f"dense outlined clearable maxlength={_MAX_ID_LENGTH}")
             button = ui.button("Revoke", icon="key_off").props('type="submit" outline no-caps')
-        if not view.may_act:
-            button.disable()
-            with button:
-                ui.tooltip(READ_ONLY)
+        disable_if_refused(view, button, "operate")
 
     async def _ask(self) -> None:
         named = (self._id.value or "").strip()

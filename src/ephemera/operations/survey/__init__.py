@@ -15,7 +15,7 @@ server has `CLIENT NO-TOUCH`, access times stay unchanged.
 of what was seen until then.
 """
 
-from ephemera.operations.survey._key_inspector import ConsumerGroup, ContentReader, SampledKey
+from ephemera.operations.survey._key_inspector import ConsumerGroup, ContentReader, SampledKey, inspect_keys
 from ephemera.operations.survey._key_shapes import MAX_SHAPES, KeyShapes, Shape, Undeclarable
 from ephemera.operations.survey._recognizer import form_of, looks_random, looks_secret
 from ephemera.operations.survey._samples import Interval, Reservoir, estimate_matches, estimate_sum
@@ -60,6 +60,7 @@ __all__ = [
     "estimate_sum",
     "form_of",
     "format_resume_cursor",
+    "inspect_keys",
     "looks_random",
     "looks_secret",
     "open_servers",

@@ -14,12 +14,12 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from ephemera.errors import ConnectionFailed, ServerError, StoreClosed
-from ephemera.wire import Arg, NodeClient
+from ephemera.wire import Arg, Client, NodeClient
 
 Command = tuple[Arg, ...]
 ContentReader = Callable[["SampledKey", Any], Any]
@@ -95,12 +95,13 @@ class KeyInspector:
                 if time.monotonic() >= deadline:
                     break
                 batch = keys[start : start + _KEYS_AT_ONCE]
-                await self._inspect(batch)
+                await self.read(batch)
                 on_progress(len(batch))
         except (ConnectionFailed, StoreClosed) as error:
             self.failures["TYPE"] = str(error)
 
-    async def _inspect(self, keys: Sequence[SampledKey]) -> None:
+    async def read(self, keys: Sequence[SampledKey]) -> None:
+        """Read these keys, which are few."""
         await self._request(keys, _metadata_commands, _store_metadata)
         readable = [key for key in keys if key.read_content is not None and key.exists]
         self.contents_read += len(readable)
@@ -137,6 +138,14 @@ class KeyInspector:
         if isinstance(reply, BaseException):
             raise reply
         return reply
+
+
+async def inspect_keys(client: Client, keys: Sequence[SampledKey]) -> None:
+    """Read a few keys, wherever a client's servers have them; reading contents counts as an access."""
+    # A client sends each command to the server of its key, so it serves as the node of all of them.
+    inspector = KeyInspector(cast("NodeClient", client), no_touch=False)
+    for start in range(0, len(keys), _KEYS_AT_ONCE):
+        await inspector.read(keys[start : start + _KEYS_AT_ONCE])
 
 
 def _pipelines(commands: Sequence[Command]) -> Iterator[Sequence[Command]]:

@@ -115,6 +115,7 @@ class Fanout(Generic[M]):
         )
         codec = choose_codec(pattern, message, "json")
         self.encode, self.decode = codec.encode, codec.decode
+        catalogue.patterns.append(self)
 
     def bind(self, store: Store) -> BoundFanout[M]:
         """The fan-out of a store that has its catalogue."""

@@ -77,6 +77,7 @@ class Prewarm:
             saves="the first load after a quiet time",
             if_lost="fewer pages are prewarmed",
         )
+        catalogue.patterns.append(self)
 
     def bind(self, store: Store) -> BoundPrewarm:
         """Return the prewarming of a store that has its catalogue."""

@@ -120,6 +120,7 @@ class Progress(Generic[E]):
         )
         codec = choose_codec(pattern, event, "json")
         self.encode, self.decode = codec.encode, codec.decode
+        catalogue.patterns.append(self)
 
     def key(self, /, **fields: FieldValue) -> str:
         """The key of a stream, for a script that appends to it."""

@@ -135,6 +135,7 @@ class SemanticCache(Generic[V, S]):
             raise InvalidDeclaration(pattern, "it needs one field, the id", "write it as 'answers:{id}'")
         (self.field,) = self.keyspace.template.fields
         self._declare_companions(catalogue, pattern, lifetime)
+        catalogue.patterns.append(self)
 
     def _declare_companions(self, catalogue: Catalogue, pattern: str, lifetime: Fixed) -> None:
         name = pattern.replace("{", "").replace("}", "")

@@ -1,0 +1,64 @@
+"""Password attempts from addresses that had too many wrong ones: checked one at a time, in random order.
+
+Refusing an address outright would lock out an operator who shares it with an attacker, behind a NAT or a
+proxy. So its attempts wait, and once a second one of them is drawn and its password checked. All that wait
+have the same chance, so an attacker cannot take all turns; and guesses are as few as turns, however many are
+sent. The same password sent many times waits once.
+
+What waits is bounded. When it is too much, an attempt of the address with the most of them is refused,
+drawn at random, so that a flood from one address costs the others nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from hashlib import sha256
+
+INTERVAL = 1.0
+"""Seconds between two checks of one address."""
+_PATIENCE = 20.0  # seconds that an attempt waits at most
+_MAX_WAITING = 200  # attempts, of all addresses together: each keeps a connection open
+_MAX_OF_ADDRESS = 50  # attempts of one address
+
+_random = secrets.SystemRandom()
+
+
+class WaitingAttempts:
+    """The attempts that wait, by address."""
+
+    def __init__(self, interval: float = INTERVAL) -> None:
+        self._interval = interval
+        self._lines: dict[str, dict[bytes, asyncio.Future[bool]]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def wait(self, address: str, user: str, password: str) -> bool:
+        """Wait for a turn; returns False if the attempt is refused unread."""
+        attempt = sha256(repr((user, password)).encode("utf-8", "surrogatepass")).digest()
+        line = self._lines.get(address)
+        if line is None:
+            line = self._lines[address] = {}
+            task = asyncio.create_task(self._take_turns(address, line))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        turn = line.setdefault(attempt, asyncio.get_running_loop().create_future())
+        self._refuse_excess()
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                return await asyncio.shield(turn)
+        except TimeoutError:
+            line.pop(attempt, None)
+            return False
+
+    async def _take_turns(self, address: str, line: dict[bytes, asyncio.Future[bool]]) -> None:
+        while line:
+            await asyncio.sleep(self._interval)
+            if line:
+                line.pop(_random.choice(list(line))).set_result(True)
+        del self._lines[address]
+
+    def _refuse_excess(self) -> None:
+        longest = max(self._lines.values(), key=len)
+        waiting = sum(map(len, self._lines.values()))
+        if len(longest) > _MAX_OF_ADDRESS or waiting > _MAX_WAITING:
+            longest.pop(_random.choice(list(longest))).set_result(False)

@@ -1,0 +1,245 @@
+"""The key browser: search, values, and changes, which need a role and a confirmation and are logged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from ephemera import Catalogue, Store, connect, embedded, fixed
+from ephemera.console._connections import ConsoleService, Service
+from ephemera.console._formats import HIDDEN
+from ephemera.console._key_search import PAGE, KeyScope, KeySearch
+from ephemera.console._key_values import KeyEntry, NotChanged, read_entry
+from ephemera.embedded import Valkey
+from ephemera.keyspace import Keyspace
+from ephemera.patterns.locks import Locks
+from tests.console.browser_pages import expect, region, row_of
+from tests.console.console_process import RunningConsole, running_console, settled
+from tests.console.shop_keys import BASKET, NOTE, PROFILE, SESSION, VISITS, Session, catalogue
+
+MARKUP = "<img src=x onerror=\"document.title='owned'\">"
+VIEWER = "the password of a viewer"
+ACCOUNTS = {"EPHEMERA_CONSOLE_ACCOUNTS": f"ada view {VIEWER}\ngrace operate the password of grace"}
+
+
+def service_of(store: Store, declared: Catalogue = catalogue) -> Service:
+    """A store as a service of the console."""
+    return Service(ConsoleService((declared,), "redis://cache.internal"), store, None)
+
+
+def scope_of(service: Service, keyspace: Keyspace[Any] | None) -> KeyScope:
+    """A keyspace of the service, or its undeclared keys."""
+    return KeyScope(service, "cache" if keyspace is None else keyspace.role, keyspace)
+
+
+async def entry(scope: KeyScope, key: str, *, undeclared: bool = True) -> KeyEntry:
+    """A key that exists."""
+    found = await read_entry(scope, key.encode(), undeclared=undeclared)
+    assert found is not None
+    return found
+
+
+async def found(search: KeySearch) -> set[bytes]:
+    """All keys that a search finds; the work of each step is bounded."""
+    keys: list[bytes] = []
+    while not search.done:
+        before = search.scanned
+        keys += await search.more()
+        assert search.scanned - before <= 50_000
+    assert len(keys) == len(set(keys))
+    return set(keys)
+
+
+async def test_a_search_finds_keys_of_one_keyspace_by_a_part(server: Valkey) -> None:
+    """Other keyspaces and undeclared keys are not among them, and a long search is continued."""
+    async with connect(server.url, catalogue) as store:
+        service = service_of(store)
+        for number in range(3 * PAGE):
+            await store[PROFILE].put({"name": "Ada"}, user_id=number)
+        await store[NOTE].put("text", note_id="17")
+        await store.call("SET", "stranger:17", "x", "EX", 60)
+        profiles = scope_of(service, PROFILE)
+        assert len(await found(KeySearch(profiles, ""))) == 3 * PAGE
+        sought = await found(KeySearch(profiles, "profile:17"))
+        assert b"cache:profile:17" in sought
+        assert sought == {each for each in sought if b"profile:17" in each}
+        assert await found(KeySearch(scope_of(service, None), "17")) == {b"stranger:17"}
+        whole = await KeySearch(profiles, "cache:profile:299").more()
+        assert whole[0] == b"cache:profile:299"
+
+
+async def test_a_secret_is_neither_shown_nor_found_by_a_guess(server: Valkey) -> None:
+    """Keys of a sensitive keyspace, and undeclared ones that look like a secret, match no text."""
+    async with connect(server.url, catalogue) as store:
+        service = service_of(store)
+        await store[SESSION].put(Session(user="ada", role="member"), session_id="guess")
+        await store.call("SET", "token:guess", "guess", "EX", 60)
+        await store.call("HSET", "account:7", "name", "Ada", "password", "guess")
+        for scope in (scope_of(service, SESSION), scope_of(service, None)):
+            assert await found(KeySearch(scope, "guess")) == set()
+            assert len(await found(KeySearch(scope, ""))) >= 1
+        hidden = [
+            await entry(scope_of(service, SESSION), "session:guess"),
+            await entry(scope_of(service, None), "token:guess"),
+            await entry(scope_of(service, None), "account:7", undeclared=False),
+        ]
+        assert [each.text for each in hidden] == [HIDDEN] * 3
+        assert [each.may_delete for each in hidden] == [False, False, True]
+        account = await entry(scope_of(service, None), "account:7")
+        assert "Ada" in account.text
+        assert "guess" not in account.text
+
+
+async def test_an_edited_value_keeps_its_ttl_and_fits_its_type(server: Valkey) -> None:
+    """A value of another type is refused, and so is one that changed since it was shown."""
+    async with connect(server.url, catalogue) as store:
+        service = service_of(store)
+        await store[PROFILE].put({"name": "Ada"}, user_id=1)
+        await store.call("EXPIRE", "cache:profile:1", 1000)
+        await store[VISITS].add(3, page="start", day="2026-11-15")
+        shown = await entry(scope_of(service, PROFILE), "cache:profile:1")
+        await shown.replace('{"name": "Grace"}')
+        assert await store[PROFILE].get(user_id=1) == {"name": "Grace"}
+        assert 0 < await store.call("TTL", "cache:profile:1") <= 1000
+        for wrong in ("{", "7", '{"name": 7}', "null", ""):
+            with pytest.raises(NotChanged, match="does not decode"):
+                await shown.replace(wrong)
+        await store[PROFILE].put({"name": "Alan"}, user_id=1)
+        with pytest.raises(NotChanged, match="meanwhile"):
+            await shown.replace('{"name": "Joan"}')
+        assert await store[PROFILE].get(user_id=1) == {"name": "Alan"}
+        counter = await entry(scope_of(service, VISITS), "visits:start:2026-11-15")
+        await counter.replace("40")
+        assert await store[VISITS].get(page="start", day="2026-11-15") == 40
+        for wrong in ("x", "4.5", str(2**63)):
+            with pytest.raises(NotChanged, match="whole number"):
+                await counter.replace(wrong)
+
+
+async def test_what_a_pattern_must_keep_cannot_be_deleted(server: Valkey) -> None:
+    """A key of role queue that a pattern declares stays; one that a service declares itself does not."""
+    declared = Catalogue("depot")
+    locks = Locks(declared, "lock:{name}", lease=timedelta(seconds=9), role="queue", purpose="One at a time")
+    plain = declared.set(
+        "orders:{day}", str, role="queue", purpose="Orders", lifetime=fixed(days=9, outlives="a day")
+    )
+    async with connect(server.url, declared) as store:
+        service = service_of(store, declared)
+        await store[plain].add("book", day="monday")
+        async with store[locks].hold(name="door"):
+            held = await entry(scope_of(service, locks.keyspace), locks.keyspace.key(name="door"))
+            with pytest.raises(NotChanged):
+                await held.delete()
+            with pytest.raises(NotChanged):
+                await held.expire(5)
+            with pytest.raises(NotChanged):
+                await held.replace("x")
+        listed = await entry(scope_of(service, plain), "orders:monday")
+        await listed.expire(5)
+        assert 0 < await store.call("TTL", "orders:monday") <= 5
+        await listed.delete()
+        with pytest.raises(NotChanged, match="gone"):
+            await listed.delete()
+
+
+async def fill(url: str) -> None:
+    """Some keys of the shop, one of them hostile, and an undeclared one."""
+    async with connect(url, catalogue) as store:
+        for number in range(30):
+            await store[PROFILE].put({"name": f"User {number}", "city": MARKUP}, user_id=number)
+        await store[NOTE].put(MARKUP, note_id=MARKUP)
+        await store[BASKET].add("bread", user_id=1)
+        await store.call("SET", "legacy:1", "left behind")
+
+
+@pytest.fixture(scope="module")
+def depot() -> Iterator[Valkey]:
+    """A server with these keys."""
+    with embedded.valkey() as server:
+        settled(fill(server.url))
+        yield server
+
+
+@pytest.fixture(scope="module")
+def allowed(depot: Valkey, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningConsole]:
+    """A console with actions and accounts of every role."""
+    folder = tmp_path_factory.mktemp("browser")
+    with running_console(folder, depot.url, "--allow-actions", **ACCOUNTS) as running:
+        yield running
+
+
+def test_an_administrator_edits_and_deletes_a_key(
+    allowed: RunningConsole, depot: Valkey, browse: Callable[..., Any]
+) -> None:
+    """Search, open, edit and delete ask for confirmation, and each is a line in the log; markup is text."""
+    page = browse(allowed, "/browser?service=shop&keyspace=cache:profile:{user_id}")
+    keys = region(page, "Keys")
+    expect(keys).to_contain_text("30 keys, all that there are")
+    page.get_by_label("Part of a key").fill("profile:17")
+    page.keyboard.press("Enter")
+    expect(keys).to_contain_text("1 key, all that there are")
+    row_of(keys, "cache:profile:17").press("Enter")
+    panel = page.locator(".e-drawer")
+    editor = panel.get_by_label("Value")
+    expect(editor).to_be_visible()
+    assert json.loads(editor.input_value()) == {"name": "User 17", "city": MARKUP}
+    editor.fill('{"name": "Renamed"}')
+    panel.get_by_role("button", name="Save").click()
+    page.get_by_role("dialog").last.get_by_role("button", name="Save").click()
+    page.get_by_text("The value is saved.").wait_for()
+    assert depot.ask("GET", "cache:profile:17") == '{"name":"Renamed"}'
+    assert int(str(depot.ask("TTL", "cache:profile:17"))) > 0
+    panel.get_by_role("button", name="Delete").click()
+    page.get_by_role("dialog").last.get_by_role("button", name="Delete").click()
+    page.get_by_text("The key is deleted.").wait_for()
+    expect(keys).to_contain_text("0 keys")
+    assert depot.ask("EXISTS", "cache:profile:17") == 0
+    done = [(line["action"], line["target"], line["outcome"]) for line in allowed.lines()]
+    assert done == [(f"key.{what}", "cache:profile:17", "done") for what in ("read", "edit", "delete")]
+    page.goto(f"{allowed.url}/browser?service=shop&keyspace=note:{{note_id}}")
+    expect(row_of(region(page, "Keys"), "onerror")).to_be_visible()
+    row_of(region(page, "Keys"), "onerror").click()
+    expect(page.get_by_label("Value")).to_have_value(MARKUP)
+    assert page.locator("img[src=x]").count() == 0
+    assert "owned" not in page.title()
+
+
+def test_a_viewer_changes_nothing_and_sees_no_undeclared_value(
+    allowed: RunningConsole, depot: Valkey, browse: Callable[..., Any]
+) -> None:
+    """Buttons are disabled, and undeclared values need a higher role."""
+    page = browse(allowed, "/browser?service=shop&keyspace=basket:{user_id}", sign_in=False)
+    page.get_by_label("User").fill("ada")
+    page.get_by_label("Password").fill(VIEWER)
+    page.get_by_role("button", name="Sign in").click()
+    row_of(region(page, "Keys"), "basket:1").click()
+    panel = page.locator(".e-drawer")
+    expect(panel).to_contain_text("bread")
+    expect(panel.get_by_role("button", name="Delete")).to_be_disabled()
+    expect(panel.get_by_role("button", name="Set TTL")).to_be_disabled()
+    page.keyboard.press("Escape")
+    page.get_by_text("Undeclared keys", exact=True).click()
+    row_of(region(page, "Keys"), "legacy:1").click()
+    expect(panel).to_contain_text("shown to the roles operate and administer")
+    assert "left behind" not in page.content()
+    refused = [line for line in allowed.lines() if line["who"] == "ada" and line["action"] != "key.read"]
+    assert refused == []
+    assert depot.ask("EXISTS", "basket:1", "legacy:1") == 2
+
+
+def test_the_browser_fits_a_phone(
+    allowed: RunningConsole, browse: Callable[..., Any], picture: Callable[[Any, str], None]
+) -> None:
+    """Nothing is wider than the window at 390 pixels, and the tree is reached by keyboard."""
+    page = browse(allowed, "/browser")
+    page.set_viewport_size({"width": 390, "height": 844})
+    expect(region(page, "Keys")).to_contain_text("all that there are")
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    node = page.locator(".q-tree__node-header", has_text="cache:profile:{user_id}")
+    node.press("Enter")
+    expect(row_of(region(page, "Keys"), "cache:profile:3")).to_be_visible()
+    picture(page, "browser")
