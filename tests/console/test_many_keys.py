@@ -61,7 +61,7 @@ def test_a_page_is_not_slowed_by_a_hundred_thousand_keys(
             crowded_times.append(_until(page, "Declared keyspaces"))
             assert f"{KEYS + 1:,}" in table.inner_text()  # it never said that nothing is declared
         surveys = 2 + (time.monotonic() - began) // MAX_AGE
-        calls = _calls(crowded)
+        calls = calls_of(crowded)
         assert "keys" not in calls
         assert calls["scan"] <= surveys * (KEYS // 1000 + 10)  # however often the page was opened
         # On a machine that is busy with other things, a page without any key is the measure.
@@ -76,7 +76,7 @@ def _until(page: Any, region: str) -> float:
     return time.perf_counter() - began
 
 
-def _calls(server: Valkey) -> dict[str, int]:
+def calls_of(server: Valkey) -> dict[str, int]:
     """The number of calls of each command."""
     stats = server.ask("INFO", "commandstats")
     text = stats.decode() if isinstance(stats, bytes) else str(stats)

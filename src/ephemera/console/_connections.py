@@ -6,19 +6,22 @@ and each call fails at once with `ConnectionFailed` until its server is back.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ephemera.console._hit_ratios import HitRatios
 from ephemera.console._keyspace_groups import KeyspaceGroup, keyspace_groups
 from ephemera.keyspace import Catalogue, Keyspace, Role, Store
-from ephemera.wire import Client, open_client, parse_url
+from ephemera.wire import Client, NodeClient, open_client, parse_url
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
+
+_DEFAULT_NAME = "ephemera"
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,8 @@ class Service:
         self.store = store
         self.hit_ratios = HitRatios(settings.metrics_urls)
         self.engine = engine
+        self.survey_commands: Counter[str] = Counter()
+        """Commands that surveys sent on connections of their own, by the server's address."""
         self.urls: Mapping[Role, str] = {
             "cache": settings.url,
             "queue": settings.queue_url or settings.url,
@@ -83,14 +88,29 @@ class Service:
         return [keyspace for catalogue in self.catalogues for keyspace in catalogue]
 
 
+def commands_sent(nodes: Iterable[NodeClient]) -> int:
+    """How many commands were sent to these servers and answered."""
+    return sum(sum(node.link.latencies.counts) for node in nodes)
+
+
 def address_of(url: str) -> str:
     """The address in a URL, without credentials."""
     return ",".join(map(str, parse_url(url).addresses))
 
 
+def _named(url: str) -> str:
+    """The same URL, by which the server lists the connections as the console's."""
+    if parse_url(url).client_name != _DEFAULT_NAME:
+        return url
+    return f"{url}{'&' if '?' in url else '?'}client_name=ephemera-console"
+
+
 @asynccontextmanager
 async def open_service(settings: ConsoleService) -> AsyncIterator[Service]:
     """Open a service's connections; its servers may be down."""
+    settings = replace(
+        settings, url=_named(settings.url), queue_url=settings.queue_url and _named(settings.queue_url)
+    )
     async with AsyncExitStack() as stack:
         # Not `connect`: it refuses a server marked with another name, and the operator chose this one.
         cache = queue = await stack.enter_async_context(open_client(settings.url, required=False))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from time import time
 from typing import Any
 
-from ephemera.console._connections import Service, address_of
+from ephemera.console._connections import Service, address_of, commands_sent
 from ephemera.errors import EphemeraError
 from ephemera.keyspace import Role
 from ephemera.operations.health import Health, ServerHealth, check_client, failed_check
@@ -43,7 +43,9 @@ class ServerSample:
     keys: int = 0
     clients: int = 0
     commands: float | None = None
-    """Per second."""
+    """Per second, of all clients."""
+    own_commands: float | None = None
+    """Per second, of this console."""
     evictions: float | None = None
     """Per second."""
     hit_ratio: float | None = None
@@ -54,7 +56,12 @@ class MonitoredServer:
     """One server or cluster, with all services that have a database on it."""
 
     def __init__(
-        self, services: Sequence[Service], role: Role | None, address: str, client: Client, name: str
+        self,
+        services: Sequence[Service],
+        role: Role | None,
+        address: str,
+        clients: Sequence[Client],
+        name: str,
     ) -> None:
         self.services = services
         self.role = role
@@ -66,7 +73,8 @@ class MonitoredServer:
         self.checked = 0.0
         self.dataset: deque[tuple[float, int]] = deque(maxlen=_MAX_SAMPLES)
         """Bytes of its data over time."""
-        self._client = client
+        self._client = clients[0]
+        self._clients = clients
         self._before: tuple[float, dict[str, int]] | None = None
         self._lookups: deque[tuple[int, int]] = deque(maxlen=_RATIO_SAMPLES)  # hits and misses
 
@@ -100,6 +108,8 @@ class MonitoredServer:
             self.samples.append(ServerSample(at))
             return
         counted = {name: _sum(infos, name) for name in _COUNTED}
+        counted[_OWN] = sum(commands_sent(client.nodes()) for client in self._clients)
+        counted[_OWN] += sum(service.survey_commands[self.address] for service in self.services)
         self.dataset.append((at, _sum(infos, "used_memory_dataset")))
         self.samples.append(self._make_sample(at, infos, counted))
         self._before = (at, counted)
@@ -120,6 +130,7 @@ class MonitoredServer:
             keys=sum(_keys(each) for each in infos),
             clients=_sum(infos, "connected_clients"),
             commands=rates.get("total_commands_processed"),
+            own_commands=rates.get(_OWN),
             evictions=rates.get("evicted_keys"),
             hit_ratio=self._ratio(),
         )
@@ -161,13 +172,15 @@ class ServerMonitor:
 
 def _servers(services: Sequence[Service]) -> list[MonitoredServer]:
     """Each server once: services with different databases on it share its memory and its health."""
-    found: dict[tuple[Role | None, str], tuple[list[Service], Client]] = {}
+    found: dict[tuple[Role | None, str], tuple[list[Service], list[Client]]] = {}
     for service in services:
         for role, url, client in service.servers:
-            found.setdefault((role, address_of(url)), ([], client))[0].append(service)
+            sharing, clients = found.setdefault((role, address_of(url)), ([], []))
+            sharing.append(service)
+            clients.append(client)
     return [
-        MonitoredServer(sharing, role, address, client, _name(sharing, role, services))
-        for (role, address), (sharing, client) in found.items()
+        MonitoredServer(sharing, role, address, clients, _name(sharing, role, services))
+        for (role, address), (sharing, clients) in found.items()
     ]
 
 
@@ -178,6 +191,9 @@ def _name(sharing: Sequence[Service], role: Role | None, services: Sequence[Serv
 
 
 _COUNTED = ("keyspace_hits", "keyspace_misses", "evicted_keys", "total_commands_processed")
+
+
+_OWN = "own"  # commands of this console
 
 
 def _changed(server: MonitoredServer) -> bool:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from time import time
 from typing import Any
 
-from ephemera.console._connections import Service
+from ephemera.console._connections import Service, address_of, commands_sent
 from ephemera.console._sampled_entries import UNDECODABLE, SampledEntry, content_reader, sampled_entries
 from ephemera.errors import EphemeraError
 from ephemera.keyspace import RESERVED, Keyspace, Role
@@ -132,7 +132,11 @@ class SurveyCache:
         for role, url, _ in service.servers:
             async with open_servers(url) as nodes:
                 options = SurveyOptions(sample=_SAMPLE, budget=BUDGET)
-                result = await survey(nodes, keyspaces, options, content_reader, self._set_progress)
+                try:
+                    result = await survey(nodes, keyspaces, options, content_reader, self._set_progress)
+                finally:
+                    sent = commands_sent(node for node, _ in nodes)
+                    service.survey_commands[address_of(url)] += sent
             _add(found, result, role)
         return replace(found, at=time(), seconds=time() - started)
 
