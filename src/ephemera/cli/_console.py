@@ -4,6 +4,7 @@ import ipaddress
 import logging
 import os
 import secrets
+from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -18,6 +19,7 @@ from ephemera.keyspace import Catalogue
 
 VARIABLE = "EPHEMERA_CONSOLE_PASSWORD"
 ACCOUNTS = "EPHEMERA_CONSOLE_ACCOUNTS"
+_COMPARED = "compared"
 _ROLES = ("view", "operate", "administer")
 _MIN_PASSWORD = 12  # characters, when other machines can reach the console
 
@@ -42,6 +44,14 @@ def console(
     metrics_url: Annotated[
         list[str] | None,
         flag("--metrics-url", "A service's /metrics, for the hit ratio of keyspaces; repeatable."),
+    ] = None,
+    compare_url: Annotated[
+        str | None,
+        flag("--compare-url", "A second server with the same catalogues, to show beside the first."),
+    ] = None,
+    history: Annotated[
+        Path | None,
+        flag("--history", "A small file for hit ratios and latencies of the last hours, over restarts."),
     ] = None,
     host: Annotated[str, flag("--host", "The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, flag("--port", "The port to listen on.", min=1, max=65535)] = 8085,
@@ -89,12 +99,15 @@ def console(
         logging.getLogger(chatty).setLevel(logging.WARNING)
     check_free(host, port)
     service = ConsoleService(tuple(catalogue or ()), url, queue_url, database_url, tuple(metrics_url or ()))
+    services = [service]
+    if compare_url is not None:
+        services.append(ConsoleService(tuple(catalogue or ()), compare_url, name=_COMPARED))
     shown = password or secrets.token_urlsafe(12)
     typer.echo(f"The console is at {public_url or f'http://{host}:{port}'}, the user is {user}.")
     if not password:
         typer.echo(f"The password, until the next start: {shown}")
     settings = ConsoleSettings(
-        (service,),
+        tuple(services),
         user,
         shown,
         host,
@@ -103,6 +116,7 @@ def console(
         allow_actions,
         tuple(trusted_proxy or ()),
         tuple(Account(*each) for each in accounts),
+        history,
     )
     if not serve(settings):
         raise typer.Exit(1)

@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ephemera.console._access import Account, ConsoleAccess
 from ephemera.console._audit_runner import AuditRunner
 from ephemera.console._connections import ConsoleService, Service, open_service
+from ephemera.console._history import History
 from ephemera.console._server_monitor import ServerMonitor
 from ephemera.console._survey_cache import SurveyCache
 from ephemera.errors import EphemeraError
@@ -32,6 +34,8 @@ class ConsoleSettings:
     """Addresses and networks whose X-Forwarded-For is trusted."""
     accounts: tuple[Account, ...] = ()
     """Further accounts, each with a role; `user` administers."""
+    history: Path | None = None
+    """A small file with the hit ratios and latencies of the last hours, which then outlive the process."""
 
 
 class Console:
@@ -46,6 +50,7 @@ class Console:
         self.monitor = ServerMonitor(())
         self.surveys = SurveyCache(())
         self.audits = AuditRunner(())
+        self.history = History(settings.history)
         self._settings = settings
 
     @asynccontextmanager
@@ -61,7 +66,13 @@ class Console:
             stack.push_async_callback(self.audits.stop)
             ratios = (service.hit_ratios.run() for service in self.services)
             work = [
-                asyncio.create_task(each) for each in (self._expire_sign_ins(), self.monitor.run(), *ratios)
+                asyncio.create_task(each)
+                for each in (
+                    self._expire_sign_ins(),
+                    self.monitor.run(),
+                    self.history.run(self.services),
+                    *ratios,
+                )
             ]
             stack.push_async_callback(_cancel, work)
             yield

@@ -1,7 +1,9 @@
-"""Hit ratios of keyspaces, from the `/metrics` of the services that use them.
+"""Hit ratios of keyspaces and durations of calls, from the `/metrics` of the services that use them.
 
 Only the reading process knows which keyspace a hit belongs to; the server does not. The console scrapes each
 `--metrics-url` every ten seconds and sums the counters, with the token in EPHEMERA_METRICS_TOKEN, if set.
+What each process has counted since its last scrape is added up for the history (`_history`), so a restart,
+or a process that does not respond for a while, makes no jump.
 """
 
 from __future__ import annotations
@@ -11,18 +13,25 @@ import os
 import re
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 
 import httpx
 
-from ephemera.operations.metrics import KEYSPACE_HITS, KEYSPACE_MISSES
+from ephemera.console._history import Counted
+from ephemera.operations.metrics import CALL_DURATION, KEYSPACE_HITS, KEYSPACE_MISSES
+from ephemera.wire import LATENCY_BOUNDS
 
 _INTERVAL = 10.0  # seconds
 _TIMEOUT = 3.0  # seconds
 _MAX_RESPONSE = 4 * 1024 * 1024  # bytes
+_DURATIONS = f"{CALL_DURATION.name}_bucket"
 _ESCAPED = re.compile(r"\\(.)")
 _LINE = re.compile(
     rf'^({KEYSPACE_HITS.name}|{KEYSPACE_MISSES.name})\{{keyspace="((?:[^"\\]|\\.)*)"\}} ([0-9.eE+-]+)',
     re.MULTILINE,
+)
+_BUCKET = re.compile(
+    rf'^({CALL_DURATION.name}_bucket)\{{[^\n]*le="([0-9.eE+-]+|\+Inf)"\}} ([0-9.eE+-]+)', re.MULTILINE
 )
 
 
@@ -35,6 +44,8 @@ class HitRatios:
         """Hosts that did not respond."""
         self._hits: Counter[str] = Counter()
         self._misses: Counter[str] = Counter()
+        self._before: dict[str, Counter[tuple[str, str]]] = {}  # the last counters of each URL
+        self._counted: Counter[tuple[str, str]] = Counter()  # since the history took them
 
     def of(self, pattern: str) -> float | None:
         """The share of reads that found a value; None without reads or metrics."""
@@ -54,7 +65,38 @@ class HitRatios:
                     if text is None
                 ]
                 self._update([text for text in responses if text is not None])
+                for url, text in zip(self.urls, responses, strict=True):
+                    if text is not None:
+                        self.count(url, text)
                 await asyncio.sleep(_INTERVAL)
+
+    def take_counted(self) -> Counted:
+        """What was counted since this was last called."""
+        counted, self._counted = self._counted, Counter()
+        lookups: dict[str, tuple[int, int]] = {}
+        for (name, label), value in counted.items():
+            hits, misses = lookups.get(label, (0, 0))
+            if name == KEYSPACE_HITS.name:
+                lookups[label] = hits + value, misses
+            elif name == KEYSPACE_MISSES.name:
+                lookups[label] = hits, misses + value
+        # Of a histogram, each bucket counts those below it, too.
+        up_to = [counted[_DURATIONS, bound] for bound in (*map(repr, LATENCY_BOUNDS), "+Inf")]
+        durations = [max(0, value - below) for below, value in pairwise((0, *up_to))]
+        return Counted({name: both for name, both in lookups.items() if sum(both)}, durations)
+
+    def count(self, url: str, text: str) -> None:
+        """Add what a process has counted since its last response."""
+        now: Counter[tuple[str, str]] = Counter()
+        for name, label, value in (*_LINE.findall(text), *_BUCKET.findall(text)):
+            now[name, _ESCAPED.sub(r"\1", label)] += int(float(value))
+        before = self._before.get(url)
+        self._before[url] = now
+        if before is None:
+            return
+        restarted = any(now[each] < value for each, value in before.items())
+        for each, value in now.items():
+            self._counted[each] += value - (0 if restarted else before[each])
 
     def _update(self, texts: list[str]) -> None:
         hits: Counter[str] = Counter()

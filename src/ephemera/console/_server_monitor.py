@@ -50,6 +50,9 @@ class ServerSample:
     """Per second."""
     hit_ratio: float | None = None
     """Over the last half minute; None when there were too few lookups."""
+    version: str = ""
+    uptime: int = 0
+    """Seconds; of a cluster, of the master that started last."""
 
 
 class MonitoredServer:
@@ -133,6 +136,8 @@ class MonitoredServer:
             own_commands=rates.get(_OWN),
             evictions=rates.get("evicted_keys"),
             hit_ratio=self._ratio(),
+            version=", ".join(dict.fromkeys(map(_version, infos))),
+            uptime=min(int(each.get("uptime_in_seconds", 0)) for each in infos),
         )
 
     def _ratio(self) -> float | None:
@@ -214,6 +219,11 @@ def _unreachable(address: str, error: EphemeraError) -> Health:
         "reachable", str(error), "the server answers", "is the server running, and is the URL right?"
     )
     return Health(status="problem", servers=[ServerHealth(name=address, status="problem", checks=[check])])
+
+
+def _version(info: dict[str, str]) -> str:
+    valkey = info.get("valkey_version")
+    return f"Valkey {valkey}" if valkey else f"Redis {info.get('redis_version', '')}".strip()
 
 
 def _sum(infos: list[dict[str, str]], name: str) -> int:

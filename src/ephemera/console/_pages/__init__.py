@@ -9,6 +9,7 @@ from ephemera.console._pages import _limits as limits
 from ephemera.console._pages import _locks as locks
 from ephemera.console._pages import _overview as overview
 from ephemera.console._pages import _planner as planner
+from ephemera.console._pages import _servers as servers
 from ephemera.console._pages import _sessions as sessions
 from ephemera.console._pages import _streams as streams
 from ephemera.console._pages import _write_behind as write_behind
@@ -16,6 +17,7 @@ from ephemera.console._view import ConsolePage
 
 PAGES: tuple[ConsolePage, ...] = (
     overview.PAGE,
+    servers.PAGE,
     keyspaces.PAGE,
     keyspace.PAGE,
     browser.PAGE,

@@ -14,6 +14,7 @@ from ephemera.console._components import (
     columns,
     drawer,
     facts,
+    plot,
     problem,
     section,
     table,
@@ -58,6 +59,9 @@ def build(view: View) -> None:
             now = facts([("Keys", "—")])
     with section("TTLs", "Sampled keys by remaining TTL."):
         ttls = bars()
+    history = view.console.history
+    with section("Hit ratio", "Of each minute with lookups, in the last hours, over all processes."):
+        ratios = plot("", "percent", "Hit ratio")
     group = next(each for each in service.groups if keyspace in each.keyspaces)
     members = _members_table(view, service, group) if len(group.keyspaces) > 1 else None
     panel = drawer()
@@ -83,6 +87,7 @@ def build(view: View) -> None:
         entries.show([])
 
     def refresh() -> None:
+        ratios.show_lines([history.hit_ratio(service.name, keyspace.pattern)])
         surveys = view.console.surveys
         surveys.refresh_if_stale()
         surveyed = surveys.of(service).keyspaces

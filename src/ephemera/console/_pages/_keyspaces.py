@@ -150,7 +150,7 @@ def _row(service: Service, group: KeyspaceGroup, found: ServiceSurvey) -> dict[s
     size = sum(each.value for each in sizes)
     more = len(group.keyspaces) - 1
     return {
-        "id": f"{main.catalogue}/{main.pattern}",
+        "id": f"{service.name}/{main.pattern}",
         "service": service.name,
         "keyspace": main.pattern,
         "kind": f"{group.kind}, +{more}" if more else group.kind,

@@ -26,6 +26,7 @@ _CHECKS = (
 )
 _NOT_SURVEYED = Empty("Not surveyed yet", "The first survey takes a few seconds.", "hourglass_empty")
 _NO_KEYS = Empty("No declared keys", "Keys that services write appear here.", "inbox")
+_QUANTILES = (0.5, 0.95, 0.99)
 _LARGEST = 8  # keyspaces shown
 
 
@@ -39,6 +40,7 @@ def build(view: View) -> None:
         nothing = Empty("No problems", "All rules hold. Violations appear here.", "check_circle")
         advice = table([*_CHECKS[:1], *server, *_CHECKS[1:], Column("advice", "What to do")], empty=nothing)
     plots = _Plots(servers)
+    latencies = _Latencies(view)
     with section("Capacity", "The largest keyspaces, and the trend of memory."):
         outlook = facts()
         sizes = table(
@@ -58,6 +60,7 @@ def build(view: View) -> None:
         view.console.surveys.refresh_if_stale()
         figures.show()
         plots.show()
+        latencies.show()
         rows = [_row(each, check) for each in servers for check in _checks(each)]
         rows.sort(key=lambda row: _ORDER.index(row["status"]))
         checks.show(rows)
@@ -126,6 +129,24 @@ class _Plots:
         samples = [list(server.samples) for server in self._servers]
         for drawn, value in self._plots:
             drawn.show_lines([[(sample.at, value(sample)) for sample in line] for line in samples])
+
+
+class _Latencies:
+    """How long calls took by each service that has metrics, over hours."""
+
+    def __init__(self, view: View) -> None:
+        self._history = view.console.history
+        self._plots: list[tuple[str, Plot]] = []
+        measured = [service.name for service in view.services if service.hit_ratios.urls]
+        with columns():
+            for name in measured:
+                title = f"Latency of {name}" if len(view.services) > 1 else "Latency"
+                with section(title, "Of its calls to Redis, by minute, in the last hours."):
+                    self._plots.append((name, plot("", "seconds", "median", "95 %", "99 %")))
+
+    def show(self) -> None:
+        for name, drawn in self._plots:
+            drawn.show_lines([self._history.latency(name, quantile) for quantile in _QUANTILES])
 
 
 def _per_cent(sample: ServerSample) -> float | None:

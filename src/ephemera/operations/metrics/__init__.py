@@ -28,6 +28,7 @@ from ephemera.operations.metrics._client_counts import client_samples
 from ephemera.operations.metrics._dashboard import dashboard, dashboard_json, dashboard_sections
 from ephemera.operations.metrics._families import (
     HTTP_REQUESTS,
+    CALL_DURATION,
     KEYSPACE_HITS,
     KEYSPACE_MISSES,
     METRICS,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HTTP_REQUESTS",
+    "CALL_DURATION",
     "KEYSPACE_HITS",
     "KEYSPACE_MISSES",
     "METRICS",
