@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from nicegui import ui
@@ -114,8 +113,7 @@ class _Browser:
         with ui.element("div").classes("e-tree"):
             tree = ui.tree(self._nodes, on_select=lambda event: self._choose(event.value))
             tree.props("dense no-connectors")
-            if len(self._nodes) == 1:
-                tree.expand([self._nodes[0]["id"]])
+            tree.expand([f"service {self._scope.service.name}"])
 
     async def _choose(self, name: Any) -> None:
         scope = self._scopes.get(name) if isinstance(name, str) else None
@@ -191,12 +189,17 @@ class _Browser:
                 else "A key that is hidden cannot be changed here."
             ).classes("e-note")
             return
-        self._draw_changes(entry, shown)
+        with ui.element("div").classes("e-row"):
+            self._draw_changes(entry, shown)
 
     def _draw_editor(self, entry: KeyEntry, shown: str) -> None:
         text = ui.textarea("Value", value=entry.text).props("outlined autogrow").classes("e-editor e-mono")
         refused = self._view.refusal("administer") is not None
         text.props("readonly" if refused else "")
+        with ui.element("div").classes("e-row"):
+            self._draw_save(entry, shown, text)
+
+    def _draw_save(self, entry: KeyEntry, shown: str, text: ui.textarea) -> None:
         confirm_button(
             self._view,
             "Save",
@@ -211,24 +214,23 @@ class _Browser:
         )
 
     def _draw_changes(self, entry: KeyEntry, shown: str) -> None:
-        with ui.element("div").classes("e-row"):
-            seconds = ui.number("TTL in seconds", value=3600, min=1, max=10**9, precision=0).props(
-                "dense outlined"
-            )
-            disable_if_refused(self._view, seconds, "administer")
-            confirm_button(
-                self._view,
-                "Set TTL",
-                what="key.expire",
-                target=shown,
-                question=f"Let {shown} expire after the TTL that you entered?",
-                work=lambda: entry.expire(int(seconds.value or 0)),
-                done="The TTL is set.",
-                icon="timer",
-                tone="warn",
-                then=self._find,
-                needs="administer",
-            )
+        seconds = ui.number("TTL in seconds", value=3600, min=1, max=10**9, precision=0).props(
+            "dense outlined"
+        )
+        disable_if_refused(self._view, seconds, "administer")
+        confirm_button(
+            self._view,
+            "Set TTL",
+            what="key.expire",
+            target=shown,
+            question=f"Let {shown} expire after the TTL that you entered?",
+            work=lambda: entry.expire(int(seconds.value or 0)),
+            done="The TTL is set.",
+            icon="timer",
+            tone="warn",
+            then=self._find,
+            needs="administer",
+        )
         confirm_button(
             self._view,
             "Delete",
@@ -238,7 +240,7 @@ class _Browser:
             work=entry.delete,
             done="The key is deleted.",
             icon="delete",
-            then=partial(self._after_delete),
+            then=self._after_delete,
             needs="administer",
         )
 

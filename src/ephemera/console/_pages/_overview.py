@@ -103,10 +103,9 @@ class _Figures:
         self._memory.show(format_size(used), f"of {format_size(limit)}" if limit else "no limit")
         clients = sum(sample.clients for sample in up)
         self._keys.show(f"{sum(sample.keys for sample in up):,}", format_count(clients, "client"))
-        own = sum(sample.own_commands or 0 for sample in up)
-        self._commands.show(
-            f"{sum(sample.commands or 0 for sample in up):,.0f}", f"per second, {own:,.0f} of this console"
-        )
+        commands = sum(sample.commands or 0 for sample in up)
+        own = min(commands, sum(sample.own_commands or 0 for sample in up))  # they are counted a moment later
+        self._commands.show(f"{commands:,.0f}", f"per second, {own:,.0f} own")
         ratios = [sample.hit_ratio for sample in up if sample.hit_ratio is not None]
         self._hits.show(format_percent(sum(ratios) / len(ratios)) if ratios else "—")
         evicted = sum(sample.evictions or 0 for sample in up)
