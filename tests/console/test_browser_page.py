@@ -79,6 +79,8 @@ async def test_a_secret_is_neither_shown_nor_found_by_a_guess(server: Valkey) ->
         await store[SESSION].put(Session(user="ada", role="member"), session_id="guess")
         await store.call("SET", "token:guess", "guess", "EX", 60)
         await store.call("HSET", "account:7", "name", "Ada", "password", "guess")
+        await store.call("XADD", "logins", "*", "name", "Ada", "password", "guess")
+        await store.call("SET", "session:archive:guess", "guess", "EX", 60)
         for scope in (scope_of(service, SESSION), scope_of(service, None)):
             assert await found(KeySearch(scope, "guess")) == set()
             assert len(await found(KeySearch(scope, ""))) >= 1
@@ -87,11 +89,13 @@ async def test_a_secret_is_neither_shown_nor_found_by_a_guess(server: Valkey) ->
             await entry(scope_of(service, None), "token:guess"),
             await entry(scope_of(service, None), "account:7", undeclared=False),
         ]
-        assert [each.text for each in hidden] == [HIDDEN] * 3
-        assert [each.may_delete for each in hidden] == [False, False, True]
-        account = await entry(scope_of(service, None), "account:7")
-        assert "Ada" in account.text
-        assert "guess" not in account.text
+        hidden.append(await entry(scope_of(service, None), "session:archive:guess"))
+        assert [each.text for each in hidden] == [HIDDEN] * 4
+        assert [each.may_delete for each in hidden] == [False, False, True, False]
+        for key in ("account:7", "logins"):
+            shown = (await entry(scope_of(service, None), key)).text
+            assert "Ada" in shown
+            assert "guess" not in shown
 
 
 async def test_an_edited_value_keeps_its_ttl_and_fits_its_type(server: Valkey) -> None:

@@ -45,11 +45,22 @@ class KeyScope:
     def is_hidden(self, key: bytes) -> bool:
         """Whether the key itself may be a secret, so that neither it nor its value is shown."""
         shown = format_key(key, self.keyspace)
+        if self.keyspace is None and _head(key.decode("utf-8", "replace")) in self._sensitive_heads:
+            return True
         return not shown or (
             self.keyspace is not None
             and bool(self.keyspace.template.fields)
             and shown == self.keyspace.pattern
         )
+
+    @property
+    def _sensitive_heads(self) -> set[str]:
+        """What the keys of sensitive keyspaces begin with: undeclared ones like them may be secrets, too."""
+        return {_head(each.template.literals[0]) for each in self.service.keyspaces if each.sensitive}
+
+
+def _head(key: str) -> str:
+    return key.partition(":")[0]
 
 
 class KeySearch:

@@ -11,7 +11,7 @@ a service declares the keyspace itself, and only if it still is what was shown.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -135,7 +135,15 @@ def _read_undeclared(key: SampledKey, content: Any) -> str:
     library = identify(key.key, key.type)
     if library is not None and library.keys.sensitive:
         return HIDDEN
+    if key.type == "stream":
+        content = [{"id": entry_id, **_pairs(flat or ())} for entry_id, flat in content]
+    elif key.type == "hash":
+        content = dict(content)
     return format_value(_readable(content))
+
+
+def _pairs(flat: Sequence[bytes]) -> dict[str, bytes]:
+    return {_readable_name(name): value for name, value in zip(flat[::2], flat[1::2], strict=True)}
 
 
 def _readable(content: Any) -> Any:

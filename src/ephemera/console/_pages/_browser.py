@@ -22,7 +22,6 @@ from ephemera.console._formats import HIDDEN, NO_VALUE
 from ephemera.console._key_search import KeyScope, KeySearch
 from ephemera.console._key_values import KeyEntry, read_entry
 from ephemera.console._view import ConsolePage, View
-from ephemera.keyspace import Keyspace
 from ephemera.operations.formatting import format_count, format_duration, format_key
 from ephemera.operations.survey import SampledKey, inspect_keys
 
@@ -153,6 +152,8 @@ class _Browser:
             self._state.text = f"{found} among the first {search.scanned:,} names"
 
     async def _open(self, row: dict[str, Any]) -> None:
+        if row["id"] >= len(self._keys):
+            return  # another search has begun
         scope, key = self._scope, self._keys[row["id"]].key
         reading = read_entry(scope, key, undeclared=self._view.has_role("operate"))
         outcome = await self._view.act("key.read", row["key"], reading, changes=False)
@@ -254,14 +255,15 @@ def _name_of(scope: KeyScope) -> str:
     return f"{scope.service.name} / {name}"
 
 
-def _shown_key(key: bytes, keyspace: Keyspace[Any] | None) -> str:
-    return format_key(key, keyspace) or _HIDDEN_KEY
+def _shown_key(key: bytes, scope: KeyScope) -> str:
+    hidden = scope.keyspace is None and scope.is_hidden(key)
+    return _HIDDEN_KEY if hidden else format_key(key, scope.keyspace)
 
 
 def _row(number: int, key: SampledKey, scope: KeyScope) -> dict[str, Any]:
     return {
         "id": number,
-        "key": _shown_key(key.key, scope.keyspace),
+        "key": _shown_key(key.key, scope),
         "type": key.type,
         "ttl": _ttl(key),
         "ttl_sort": key.ttl,
