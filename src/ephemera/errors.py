@@ -41,6 +41,7 @@ __all__ = [
     "JobSnoozed",
     "JobTimedOut",
     "JobUnsuccessful",
+    "KeyNotChanged",
     "KeyTooLong",
     "LoadFailed",
     "LoadTimeout",
@@ -641,6 +642,10 @@ class SlowConsumer(EphemeraError):
 
 
 # The console
+
+
+class KeyNotChanged(EphemeraError):
+    """A change of a key in the console that was refused: the message says why."""
 
 
 class DatabaseUnavailable(EphemeraError):

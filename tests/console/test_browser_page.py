@@ -13,8 +13,9 @@ from ephemera import Catalogue, Store, connect, embedded, fixed
 from ephemera.console._connections import ConsoleService, Service
 from ephemera.console._formats import HIDDEN
 from ephemera.console._key_search import PAGE, KeyScope, KeySearch
-from ephemera.console._key_values import KeyEntry, NotChanged, read_entry
+from ephemera.console._key_values import KeyEntry, read_entry
 from ephemera.embedded import Valkey
+from ephemera.errors import KeyNotChanged
 from ephemera.keyspace import Keyspace
 from ephemera.patterns.locks import Locks
 from tests.console.browser_pages import expect, region, row_of
@@ -110,17 +111,17 @@ async def test_an_edited_value_keeps_its_ttl_and_fits_its_type(server: Valkey) -
         assert await store[PROFILE].get(user_id=1) == {"name": "Grace"}
         assert 0 < await store.call("TTL", "cache:profile:1") <= 1000
         for wrong in ("{", "7", '{"name": 7}', "null", ""):
-            with pytest.raises(NotChanged, match="does not decode"):
+            with pytest.raises(KeyNotChanged, match="does not decode"):
                 await shown.replace(wrong)
         await store[PROFILE].put({"name": "Alan"}, user_id=1)
-        with pytest.raises(NotChanged, match="meanwhile"):
+        with pytest.raises(KeyNotChanged, match="meanwhile"):
             await shown.replace('{"name": "Joan"}')
         assert await store[PROFILE].get(user_id=1) == {"name": "Alan"}
         counter = await entry(scope_of(service, VISITS), "visits:start:2026-11-15")
         await counter.replace("40")
         assert await store[VISITS].get(page="start", day="2026-11-15") == 40
         for wrong in ("x", "4.5", str(2**63)):
-            with pytest.raises(NotChanged, match="whole number"):
+            with pytest.raises(KeyNotChanged, match="whole number"):
                 await counter.replace(wrong)
 
 
@@ -136,17 +137,17 @@ async def test_what_a_pattern_must_keep_cannot_be_deleted(server: Valkey) -> Non
         await store[plain].add("book", day="monday")
         async with store[locks].hold(name="door"):
             held = await entry(scope_of(service, locks.keyspace), locks.keyspace.key(name="door"))
-            with pytest.raises(NotChanged):
+            with pytest.raises(KeyNotChanged):
                 await held.delete()
-            with pytest.raises(NotChanged):
+            with pytest.raises(KeyNotChanged):
                 await held.expire(5)
-            with pytest.raises(NotChanged):
+            with pytest.raises(KeyNotChanged):
                 await held.replace("x")
         listed = await entry(scope_of(service, plain), "orders:monday")
         await listed.expire(5)
         assert 0 < await store.call("TTL", "orders:monday") <= 5
         await listed.delete()
-        with pytest.raises(NotChanged, match="gone"):
+        with pytest.raises(KeyNotChanged, match="gone"):
             await listed.delete()
 
 

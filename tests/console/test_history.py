@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ephemera.console._history import MAX_POINTS, Counted, History, Point, duration_at
+from ephemera.console._history import MAX_POINTS, Counted, History, HistoryPoint, duration_at
 from ephemera.console._hit_ratios import HitRatios
 from ephemera.wire import LATENCY_BOUNDS
 
@@ -55,9 +55,9 @@ def test_latencies_are_read_from_the_buckets() -> None:
     assert duration_at([0] * 13, 0.5) is None
 
 
-def point(hits: int, misses: int, ago: float = 0.0) -> Point:
+def point(hits: int, misses: int, ago: float = 0.0) -> HistoryPoint:
     """A point of the shop."""
-    return Point(time.time() - ago, {"shop": Counted({NOTE: (hits, misses)}, [hits] + [0] * 12)})
+    return HistoryPoint(time.time() - ago, {"shop": Counted({NOTE: (hits, misses)}, [hits] + [0] * 12)})
 
 
 def test_the_history_survives_a_restart(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_the_history_is_bounded(tmp_path: Path) -> None:
     history = History(path)
     for _ in range(2 * MAX_POINTS):
         many = {f"space:{number}": (number, 1) for number in range(400)}
-        history.add(Point(time.time(), {"shop": Counted(many, [1] * 13)}))
+        history.add(HistoryPoint(time.time(), {"shop": Counted(many, [1] * 13)}))
     assert len(history.points) == MAX_POINTS
     lookups = history.points[-1].services["shop"].lookups
     assert len(lookups) == 300

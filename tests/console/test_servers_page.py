@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ephemera import connect, embedded
-from ephemera.console._history import Counted, History, Point
+from ephemera.console._history import Counted, History, HistoryPoint
 from ephemera.embedded import Valkey
 from tests.console.browser_pages import expect, region, row_of
 from tests.console.console_process import running_console, settled
@@ -45,7 +45,7 @@ def test_two_servers_are_shown_side_by_side(
     history = History(tmp_path / "history")
     for minute in range(30, 0, -1):
         counted = Counted({NOTE.pattern: (90 + minute % 5, 10)}, [50, 30, 15, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0])
-        history.add(Point(time.time() - 60 * minute, {"shop": counted}))
+        history.add(HistoryPoint(time.time() - 60 * minute, {"shop": counted}))
     history.save()
     words = ("--compare-url", pair[1].url, "--history", str(tmp_path / "history"), "--metrics-url", CLOSED)
     with running_console(tmp_path, pair[0].url, *words) as console:

@@ -48,7 +48,7 @@ class Counted(msgspec.Struct, array_like=True):
     """Calls by duration, see `LATENCY_BOUNDS`."""
 
 
-class Point(msgspec.Struct, array_like=True):
+class HistoryPoint(msgspec.Struct, array_like=True):
     """One interval."""
 
     at: float
@@ -57,14 +57,14 @@ class Point(msgspec.Struct, array_like=True):
 
 class _Saved(msgspec.Struct, array_like=True):
     version: int
-    points: list[Point]
+    points: list[HistoryPoint]
 
 
 class History:
     """The ring of points, saved to `path` if there is one."""
 
     def __init__(self, path: Path | None = None) -> None:
-        self.points: deque[Point] = deque(maxlen=MAX_POINTS)
+        self.points: deque[HistoryPoint] = deque(maxlen=MAX_POINTS)
         self._path = path
         if path is not None:
             self.points.extend(_load(path))
@@ -73,10 +73,14 @@ class History:
         """Add a point each minute until cancelled."""
         while any(service.hit_ratios.urls for service in services):
             await asyncio.sleep(INTERVAL)
-            self.add(Point(time(), {service.name: service.hit_ratios.take_counted() for service in services}))
+            self.add(
+                HistoryPoint(
+                    time(), {service.name: service.hit_ratios.take_counted() for service in services}
+                )
+            )
             await asyncio.to_thread(self.save)
 
-    def add(self, point: Point) -> None:
+    def add(self, point: HistoryPoint) -> None:
         """Add a point; the oldest one goes when there are too many."""
         for counted in point.services.values():
             most = sorted(counted.lookups, key=lambda pattern: -sum(counted.lookups[pattern]))
@@ -124,7 +128,7 @@ def _percent(lookups: tuple[int, int] | None) -> float | None:
     return 100 * lookups[0] / sum(lookups) if lookups and sum(lookups) else None
 
 
-def _load(path: Path) -> list[Point]:
+def _load(path: Path) -> list[HistoryPoint]:
     try:
         if path.stat().st_size > _MAX_FILE:
             return []

@@ -19,7 +19,7 @@ import msgspec
 from ephemera.console._formats import HIDDEN, format_value
 from ephemera.console._key_search import KeyScope
 from ephemera.console._sampled_entries import UNDECODABLE, content_reader
-from ephemera.errors import EphemeraError, InvalidValue
+from ephemera.errors import InvalidValue, KeyNotChanged
 from ephemera.keyspace import DECODE_ERRORS, Codec
 from ephemera.operations.libraries import identify
 from ephemera.operations.survey import (
@@ -36,10 +36,6 @@ _REPLACE = Script.load("ephemera.console", "replace")
 _EDITABLE = ("value", "counter")
 _MAX_EDITED = 2000  # characters of a value that can be edited: longer ones are not shown whole
 TOO_LARGE = "(too large to read)"
-
-
-class NotChanged(EphemeraError):
-    """A change that was refused, and why."""
 
 
 class KeyEntry:
@@ -85,25 +81,25 @@ class KeyEntry:
     async def replace(self, text: str) -> None:
         """Replace the value by an edited one; its TTL stays."""
         if self.raw is None:
-            raise NotChanged("it cannot be edited")
+            raise KeyNotChanged("it cannot be edited")
         data = _encoded(self.scope, self.raw, text)
         if not await self.scope.client.run(_REPLACE, (self.key,), (self.raw, data)):
-            raise NotChanged("it was not saved: the value has changed or expired meanwhile")
+            raise KeyNotChanged("it was not saved: the value has changed or expired meanwhile")
         self.raw, self.text = data, _shown(self.scope, data)
 
     async def delete(self) -> None:
         """Delete the key."""
         if not self.may_delete:
-            raise NotChanged("it cannot be deleted here")
+            raise KeyNotChanged("it cannot be deleted here")
         if not await self.scope.client.call("UNLINK", self.key):
-            raise NotChanged("it was gone already")
+            raise KeyNotChanged("it was gone already")
 
     async def expire(self, seconds: int) -> None:
         """Give it a TTL."""
         if not self.may_delete or not 1 <= seconds <= 10**9:
-            raise NotChanged("it cannot have this TTL")
+            raise KeyNotChanged("it cannot have this TTL")
         if not await self.scope.client.call("EXPIRE", self.key, seconds):
-            raise NotChanged("it was gone already")
+            raise KeyNotChanged("it was gone already")
 
 
 async def read_entry(scope: KeyScope, key: bytes, *, undeclared: bool) -> KeyEntry | None:
@@ -175,10 +171,10 @@ def _encoded(scope: KeyScope, raw: bytes, text: str) -> bytes:
     """An edited text as the keyspace stores it; refused if it does not decode as declared."""
     keyspace = scope.keyspace
     if keyspace is None:
-        raise NotChanged("it is not declared")
+        raise KeyNotChanged("it is not declared")
     if keyspace.kind == "counter":
         if not text.strip().removeprefix("-").isdecimal() or abs(int(text)) >= 2**63:
-            raise NotChanged("it was not saved: it is not a whole number of 64 bits")
+            raise KeyNotChanged("it was not saved: it is not a whole number of 64 bits")
         return str(int(text)).encode()
     codec = cast("Codec[Any]", keyspace.codec)
     try:
@@ -188,5 +184,5 @@ def _encoded(scope: KeyScope, raw: bytes, text: str) -> bytes:
     except (*DECODE_ERRORS, InvalidValue, TypeError, AttributeError):
         fits = False
     if not fits:
-        raise NotChanged("it was not saved: it does not decode as the declared type")
+        raise KeyNotChanged("it was not saved: it does not decode as the declared type")
     return data
