@@ -8,6 +8,8 @@ from typing import Any
 
 READY = "window.did_handshake && document.querySelector('.e-tile-value')?.textContent !== '\u2014'"
 """The page is connected, and was refreshed: what is typed now stays."""
+FITS = "document.documentElement.scrollWidth <= window.innerWidth"
+"""Nothing is wider than the window; plots follow it a moment later."""
 PATIENCE = 60.0  # seconds; machines that run tests are busy
 
 

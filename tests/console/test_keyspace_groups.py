@@ -14,7 +14,7 @@ from ephemera.console._keyspace_groups import keyspace_groups
 from ephemera.embedded import Valkey
 from ephemera.patterns.locks import Locks
 from ephemera_services.demo.external_servers import SERVICES
-from tests.console.browser_pages import expect, region, row_of, tile
+from tests.console.browser_pages import FITS, expect, region, row_of, tile
 from tests.console.console_process import RunningConsole, running_console
 
 TASK = '{"id": "7", "body": "", "headers": {}, "properties": {}, "content-type": "application/json"}'
@@ -81,4 +81,4 @@ def test_a_library_is_a_section_on_a_server_without_a_catalogue(
     expect(row_of(others, "price:{price_id}")).to_contain_text("5")
     assert "celery" not in others.inner_text()
     expect(tile(page, "Undeclared keys")).to_have_text("12")
-    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    page.wait_for_function(FITS)

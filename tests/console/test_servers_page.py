@@ -12,7 +12,7 @@ import pytest
 from ephemera import connect, embedded
 from ephemera.console._history import Counted, History, HistoryPoint
 from ephemera.embedded import Valkey
-from tests.console.browser_pages import expect, region, row_of
+from tests.console.browser_pages import FITS, expect, region, row_of
 from tests.console.console_process import running_console, settled
 from tests.console.shop_keys import NOTE, catalogue
 
@@ -56,7 +56,7 @@ def test_two_servers_are_shown_side_by_side(
         expect(row_of(figures, "Keys").locator("td").nth(2)).to_have_text("8")
         expect(region(page, "Keyspaces")).to_contain_text("1 differ")
         page.set_viewport_size({"width": 390, "height": 844})
-        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        page.wait_for_function(FITS)
         page.set_viewport_size({"width": 1280, "height": 800})
         page.goto(f"{console.url}/")
         expect(region(page, "Latency of shop").locator("svg path").first).to_be_attached()

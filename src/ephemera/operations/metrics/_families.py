@@ -109,6 +109,7 @@ CALL_DURATION = _metric(
     "connections", "call_duration_seconds", "histogram", _SERVER,
     "Time from a write to the last reply to its commands.",
 )  # fmt: skip
+"""Durations of calls to each server."""
 
 LOCAL_ENTRIES = _metric(
     "local-cache", "local_cache_entries", "gauge", _KEYSPACE, "Entries in the local cache of this process."
