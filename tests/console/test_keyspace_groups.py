@@ -20,7 +20,7 @@ from tests.console.console_process import RunningConsole, running_console
 TASK = '{"id": "7", "body": "", "headers": {}, "properties": {}, "content-type": "application/json"}'
 
 
-def test_five_services_are_some_sixty_rows() -> None:
+def test_five_services_have_a_row_for_each_pattern() -> None:
     """Every keyspace of every service is in one row, and the keys that patterns add are rows of none."""
     rows = keyspaces = 0
     for service in SERVICES:
@@ -31,8 +31,7 @@ def test_five_services_are_some_sixty_rows() -> None:
         )
         assert all(group.main in group.keyspaces for group in groups)
         rows, keyspaces = rows + len(groups), keyspaces + len(catalogue)
-    assert rows <= 65
-    assert keyspaces >= 3 * rows
+    assert keyspaces >= 2 * rows  # those that patterns add are the most
 
 
 def test_a_pattern_is_one_row_with_what_it_declares() -> None:

@@ -197,7 +197,7 @@ def test_the_overview_follows_the_services(stage: Stage, show: Show, picture: Pi
         expect(row_of(checks, f"{server} /", "PINGs answered")).to_be_visible()
     expect(row_of(region(page, "Advice"), "slow log", "cache")).to_contain_text("list them with SLOWLOG GET")
     capacity = region(page, "Capacity")
-    expect(capacity).to_contain_text("session:{session_id}")
+    expect(capacity).to_contain_text("gl:passage:{passage_id}")
     expect(capacity.get_by_text("evicts when it is full")).to_have_count(1)  # the queue's does not
     checks.get_by_label("Find").fill("")
     picture(page, "overview")

@@ -27,7 +27,7 @@ _CHECKS = (
 _NOT_SURVEYED = Empty("Not surveyed yet", "The first survey takes a few seconds.", "hourglass_empty")
 _NO_KEYS = Empty("No declared keys", "Keys that services write appear here.", "inbox")
 _QUANTILES = (0.5, 0.95, 0.99)
-_LARGEST = 8  # keyspaces shown
+_LARGEST = 12  # keyspaces shown
 
 
 def build(view: View) -> None:
