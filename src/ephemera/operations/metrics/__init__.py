@@ -27,8 +27,8 @@ from ephemera.keyspace import Store
 from ephemera.operations.metrics._client_counts import client_samples
 from ephemera.operations.metrics._dashboard import dashboard, dashboard_json, dashboard_sections
 from ephemera.operations.metrics._families import (
-    HTTP_REQUESTS,
     CALL_DURATION,
+    HTTP_REQUESTS,
     KEYSPACE_HITS,
     KEYSPACE_MISSES,
     METRICS,
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 __all__ = [
-    "HTTP_REQUESTS",
     "CALL_DURATION",
+    "HTTP_REQUESTS",
     "KEYSPACE_HITS",
     "KEYSPACE_MISSES",
     "METRICS",
