@@ -16,7 +16,8 @@ from ephemera.patterns.cache import Cache, LocalCache
 from ephemera.patterns.rate_limits import RateLimits, Rule, fixed_window, local_share, sliding_window
 from ephemera.patterns.revocation import Revocation, TokenKind
 from ephemera.patterns.sessions import Sessions
-from ephemera_services.runtime import SignInAttempts, declare_user_events
+from ephemera_services.identity.tables import metadata
+from ephemera_services.runtime import SignInAttempts, declare_tables, declare_user_events
 
 ACCESS_TOKEN_LIFETIME = timedelta(minutes=15)
 REFRESH_TOKEN_LIFETIME = timedelta(days=7)
@@ -164,3 +165,6 @@ SLIDING = RateLimits(catalogue, "sliding_rate", *map(_sliding, ENDPOINTS), role=
 
 ATTEMPTS = SignInAttempts(catalogue, "rate_sign_in")
 """Wrong passwords for one account, from any number of addresses."""
+
+TABLES = declare_tables(catalogue, metadata)
+"""The service's own tables in SQL, for `ephemera migrate`."""

@@ -49,6 +49,7 @@ from ephemera_services.runtime.resources import (
     open_engine,
     open_resources,
 )
+from ephemera_services.runtime.service_tables import declare_tables
 from ephemera_services.runtime.settings import (
     InvalidSettings,
     Secret,
@@ -118,6 +119,7 @@ __all__ = [
     "cancel_and_wait",
     "configure_logging",
     "create_application",
+    "declare_tables",
     "declare_user_events",
     "mail_problems",
     "minimum_log_level",

@@ -1,8 +1,8 @@
 """The servers of a service: a store on Redis and an SQL engine, embedded ones where no URL is configured.
 
-Tables live in a schema with the service's name, so services can share a database. They are created at startup
-if they do not exist, by one process at a time; those of Ephemera's patterns are migrated. Errors and logs
-never show the parameters of SQL statements.
+Tables live in a schema with the service's name, so services can share a database. At startup, by one process
+at a time, those of Ephemera's patterns and those of `declare_tables` are migrated; others are created if they
+do not exist. Errors and logs never show the parameters of SQL statements.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from starlette.middleware import Middleware
 
 from ephemera import Catalogue, Store, connect, embedded
 from ephemera.operations.configuration import mark_server
-from ephemera.sql import ShrinkingPool, migrate
+from ephemera.sql import ShrinkingPool, migrate, verify
 from ephemera_services.runtime.settings import ServiceSettings
 
 _POOL_SIZE = 10
@@ -103,7 +103,10 @@ async def open_engine(
     *declarations: Any,
     pool_class: type[ShrinkingPool] = ShrinkingPool,
 ) -> AsyncIterator[AsyncEngine]:
-    """Open an engine on PostgreSQL, migrate the tables of declarations, and create all others."""
+    """Open an engine on PostgreSQL, migrate the tables of declarations, and create all others.
+
+    Raises `SchemaMismatch` if a later release has changed the tables so that this code cannot use them.
+    """
     engine = create_async_engine(
         "postgresql+psycopg://" + url.partition("://")[2],
         poolclass=pool_class,
@@ -116,6 +119,7 @@ async def open_engine(
     )
     try:
         await migrate(engine, *declarations)
+        await verify(engine, *declarations)  # a later release may have excluded this code
         async with engine.begin() as sql:
             await advisory_lock(sql, f"tables of {tables.schema}")
             if tables.schema is not None:

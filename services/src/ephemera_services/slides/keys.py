@@ -23,7 +23,7 @@ from ephemera.patterns.semantic_cache import MatchPolicy, Scope, SemanticCache
 from ephemera.patterns.sessions import Sessions
 from ephemera.patterns.usage import Usage
 from ephemera.patterns.write_behind import DeferredCounters
-from ephemera_services.runtime import SignInAttempts
+from ephemera_services.runtime import SignInAttempts, declare_tables
 from ephemera_services.slides.progress_events import Done, Event, Failed, JobNotification, final_event
 from ephemera_services.slides.tables import metadata
 
@@ -231,3 +231,6 @@ VIEWS = DeferredCounters(
     flush_every=_MINUTE,
     purpose="Views of shared presentations",
 )
+
+TABLES = declare_tables(catalogue, metadata)
+"""The service's own tables in SQL, for `ephemera migrate`."""
