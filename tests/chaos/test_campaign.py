@@ -79,12 +79,22 @@ def test_all_guarantees_hold_while_everything_fails(ran: _Ran) -> None:
 @pytest.mark.parametrize(
     ("system", "guarantees"),
     [
-        ("identity", ["a revoked access token is refused", "a revoked refresh token is refused"]),
+        (
+            "identity",
+            [
+                "a revoked access token is refused",
+                "a revoked refresh token is refused",
+                "a replaced password is refused",
+            ],
+        ),
         (
             "slides",
             [
                 "each slide is there once",
                 "a view that was answered is counted",
+                "an edit that was acknowledged is there",
+                "a withdrawn link opens nothing",
+                "a presentation that was written is announced once",
                 "no presentation is charged twice",
                 "no more presentations than the plan has for a month",
             ],
@@ -104,12 +114,13 @@ def test_a_checker_reports_an_injected_error(ran: _Ran, system: str, guarantees:
 
 
 async def _living_tokens(load: IdentityLoad) -> None:
-    """Record a valid sign-in as ended."""
+    """Record a valid sign-in as ended, and a valid password as replaced."""
     form = {"email": load.people[0].email, "password": PASSWORD}
     answer = await load.request_until_ok("login", "POST", "/auth/login", json=form)
     tokens = answer.json()
     said = (load.people[0].id, load.services[0], 0.0, time.monotonic(), "logout")
     load.revoked.append(Revoked((tokens["access_token"],), tokens["refresh_token"], *said))
+    load.passwords.replaced.append((load.people[0].email, PASSWORD))
 
 
 async def _lost_vote(load: LeagueLoad) -> None:
@@ -136,7 +147,10 @@ async def _lost_insight(load: FeedLoad) -> None:
 
 
 async def _doubled_slide(load: SlidesLoad) -> None:
-    """Double a slide, lose a view, charge organizations twice, and overdraw a month."""
+    """Double a slide, lose a view, an edit, a withdrawal and a delivery, charge twice, overdraw a month."""
+    await _sql(load, "UPDATE slides.presentation_slides SET title = title || '!'")
+    load.edits.withdrawn.append(load.link)
+    await _sql(load, "DELETE FROM slides.webhook_deliveries")
     excused = load.uncertain_views + sum(map(load.lost_in_a_crash, load.views))
     load.views += [time.monotonic()] * (excused + 1)
     await _sql(

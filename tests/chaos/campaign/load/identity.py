@@ -10,6 +10,7 @@ Guaranteed, and checked here:
 - at most 5 sign-ins per hour from an address, in periods in which the queue was undisturbed;
 - a profile read after an update shows it: at once on the process that made it, soon on others, always in the
   end;
+- the last password signs in, and no earlier one does: `password_changes`;
 - an account that was created exists, and one whose deletion was acknowledged does not.
 """
 
@@ -23,8 +24,10 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from tests.chaos.campaign.load.limits import Admitted, LimitBook
+from tests.chaos.campaign.load.password_changes import PasswordChanges
 from tests.chaos.campaign.load.service_load import Answer, Load
 from tests.chaos.campaign.processes import Member
+from tests.services.identity_users import RESOURCE_SERVER
 
 PASSWORD = "correct horse battery"
 ADMIN = {"email": "root@example.com", "password": "the administrator's own"}
@@ -86,6 +89,7 @@ class IdentityLoad(Load):
             "EPHEMERA_IDENTITY_ADMIN_EMAIL": ADMIN["email"],
             "EPHEMERA_IDENTITY_ADMIN_PASSWORD": ADMIN["password"],
             "EPHEMERA_IDENTITY_LOGINS_PER_HOUR": str(LOGINS),
+            "EPHEMERA_IDENTITY_INTROSPECTION_TOKENS": RESOURCE_SERVER,
             **plenty,
         }
         return [self.member(place, "serve", "identity", **environment) for place in (0, 1)]
@@ -98,12 +102,14 @@ class IdentityLoad(Load):
         self.logins = LimitBook(self.ledger, self.system, "sign-ins from an address", LOGINS, _HOUR)
         self._guesser, self._guesses = self.any_address(), 0
         self._admin, self._admin_until = "", 0.0
+        self.passwords = PasswordChanges(self, self._ended_by_password)
         self.people = [await self._newcomer() for _ in range(_PEOPLE)]
         self._free = list(self.people)
 
     def actors(self) -> list[Callable[[], Awaitable[None]]]:
         """Return the actors."""
-        return [*[self._live] * _PEOPLE, self._steal, self._steal, self._guess, self._register, self._leave]
+        attackers = [self._steal, self._steal, self._guess]
+        return [*[self._live] * _PEOPLE, *attackers, self._register, self._leave, self._change_password]
 
     async def settle(self) -> None:
         """Unblock everybody, and wait for caches, which may get the last updates late."""
@@ -129,6 +135,7 @@ class IdentityLoad(Load):
         for email in self.deleted:
             self.ledger.expect(email not in found, self.system, "an account that was deleted is gone", email)
         self.logins.check()
+        await self.passwords.check()
 
     async def _newcomer(self) -> Person:
         email = f"{uuid4().hex}@example.com"
@@ -140,17 +147,28 @@ class IdentityLoad(Load):
 
     async def _register(self) -> None:
         email = f"{uuid4().hex}@example.com"
-        form = {"email": email, "password": PASSWORD, "first_name": "A", "last_name": "B"}
-        answer = await self.ask("register", self.any_service(), "POST", "/auth/register", json=form)
-        if answer is not None and answer.ok:
+        if await self._registers(email, PASSWORD):
             self.registered.append(email)
         await self.rest(2.0)
+
+    async def _registers(self, email: str, password: str) -> bool:
+        form = {"email": email, "password": password, "first_name": "A", "last_name": "B"}
+        answer = await self.ask("register", self.any_service(), "POST", "/auth/register", json=form)
+        return answer is not None and answer.ok
+
+    async def _change_password(self) -> None:
+        await self.passwords.change(self._registers)
+        await self.rest(1.5)
+
+    def _ended_by_password(
+        self, user_id: str, tokens: dict[str, str], member: Member, answer: Answer
+    ) -> None:
+        self._record(user_id, [tokens["access_token"]], tokens, member, answer, "change of password")
 
     async def _leave(self) -> None:
         """A new user signs in and deletes the account; what is not acknowledged is not judged."""
         email = f"{uuid4().hex}@example.com"
-        form = {"email": email, "password": PASSWORD, "first_name": "A", "last_name": "B"}
-        await self.ask("register", self.any_service(), "POST", "/auth/register", json=form)
+        await self._registers(email, PASSWORD)
         form = {"email": email, "password": PASSWORD}
         answer = await self.ask("login", self.any_service(), "POST", "/auth/login", json=form)
         if answer is not None and answer.ok:
@@ -161,7 +179,7 @@ class IdentityLoad(Load):
             answer = await self.ask("delete account", member, "POST", path, json=form, headers=bearer)
             if answer is not None and answer.ok:
                 self.deleted.append(person.email)
-                self._record(person, [tokens["access_token"]], tokens, member, answer, "deletion")
+                self._record(person.id, [tokens["access_token"]], tokens, member, answer, "deletion")
         await self.rest(2.0)
 
     async def _live(self) -> None:
@@ -260,13 +278,13 @@ class IdentityLoad(Load):
                         how, member, "PUT", path, json=form, headers=await self._as_admin()
                     )
             if answer is not None and answer.ok:
-                self._record(person, access, tokens, member, answer, how)
+                self._record(person.id, access, tokens, member, answer, how)
                 return
             await self.rest(0.5)
 
     def _record(
         self,
-        person: Person,
+        user_id: str,
         access: list[str],
         tokens: dict[str, str],
         member: Member,
@@ -276,7 +294,7 @@ class IdentityLoad(Load):
         """Remember tokens whose revocation was acknowledged, to try them again."""
         refresh = tokens["refresh_token"]
         self.revoked.append(
-            Revoked(tuple(access), refresh, person.id, member, answer.instance, answer.ended, how)
+            Revoked(tuple(access), refresh, user_id, member, answer.instance, answer.ended, how)
         )
 
     async def _as_admin(self) -> dict[str, str]:
@@ -303,10 +321,15 @@ class IdentityLoad(Load):
         token = self.chance.choice(revoked.access)
         bearer = {"authorization": f"Bearer {token}"}
         path = f"/api/profiles/{revoked.user_id}"
-        answer = await self.ask("stolen access token", member, "GET", path, headers=bearer)
+        if self.chance.random() < 0.3:
+            answer = await self._introspect(token, member)
+            accepted = answer is not None and answer.ok and answer.json()["active"]
+        else:
+            answer = await self.ask("stolen access token", member, "GET", path, headers=bearer)
+            accepted = answer is not None and answer.status == 200
         if answer is None:
             return
-        if answer.status != 200:
+        if not accepted:
             self.ledger.expect(True, self.system, "a revoked access token is refused")
             return
         unwritten = revoked.by.started_at != revoked.instance or self.may_be_cut_off(
@@ -320,6 +343,13 @@ class IdentityLoad(Load):
             self.ledger.expect(
                 False, self.system, "a revoked access token is refused", f"{member.name} took one, {ago}"
             )
+
+    async def _introspect(self, token: str, member: Member) -> Answer | None:
+        """Ask as another service whether a token is active."""
+        bearer = {"authorization": f"Bearer {RESOURCE_SERVER}"}
+        return await self.ask(
+            "introspection", member, "POST", "/auth/introspect", data={"token": token}, headers=bearer
+        )
 
     async def _try_refresh(self, revoked: Revoked, member: Member) -> None:
         body = {"refresh_token": revoked.refresh}

@@ -11,16 +11,25 @@ from typing import Any, Self
 
 TOKENS = 100
 """What an answer takes."""
+_HOOK = "/hook"
 
 
 class Model:
-    """Answers each request after `seconds`; a context manager."""
+    """Answers each request after `seconds`, and receives webhooks; a context manager."""
 
     def __init__(self, seconds: float) -> None:
+        self.received = received = set[str]()
+        """The ids of deliveries."""
+
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 """Answer one request."""
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                if self.path == _HOOK:
+                    received.add(self.headers["webhook-id"])
+                    self.send_response(204)
+                    self.end_headers()
+                    return
                 time.sleep(seconds)
                 content = json.dumps(_answer(body["messages"][-1]["content"]))
                 reply = {"choices": [{"message": {"content": content}}], "usage": {"total_tokens": TOKENS}}
@@ -42,6 +51,7 @@ class Model:
 
         self._server = Server(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
+        self.hook = f"http://127.0.0.1:{self._server.server_port}{_HOOK}"
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._server.serve_forever, name="model", daemon=True).start()

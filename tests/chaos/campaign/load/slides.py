@@ -16,6 +16,7 @@ Guaranteed, and checked here:
   when a queue's master died, which may not be charged; none is charged twice because of it;
 - at most 10 sign-in attempts per minute from an address, in periods in which the queue was undisturbed;
 - a plan without a limit has none: the change of a plan is neither lost nor undone by a stale copy;
+- what an editor changed, shared and withdrew holds, and webhooks are called: `slide_edits`;
 - no more presentations in a month, and no more requests in a minute, than a plan allows: `overdraft`.
 """
 
@@ -38,6 +39,7 @@ from tests.chaos.campaign.load.limits import Admitted, LimitBook
 from tests.chaos.campaign.load.model import TOKENS, Model
 from tests.chaos.campaign.load.overdraft import EMAIL, Overdraft
 from tests.chaos.campaign.load.service_load import Load
+from tests.chaos.campaign.load.slide_edits import SlideEdits
 from tests.chaos.campaign.processes import Member
 from tests.services.slides_users import OPERATOR, credentials
 
@@ -82,6 +84,7 @@ class SlidesLoad(Load):
             "EPHEMERA_SLIDES_VIEWS_FLUSH": "5s",
             "EPHEMERA_SLIDES_USAGE_FLUSH": "5s",
             "EPHEMERA_SLIDES_MODEL_URL": self._model.url,
+            "EPHEMERA_SLIDES_WEBHOOKS_ANYWHERE": "true",
         }
         serving = [
             self.member(place, "serve", "slides", **environment) for place in ((0,) if self.brief else (0, 1))
@@ -121,20 +124,33 @@ class SlidesLoad(Load):
             "present", "POST", "/presentations", json=form, headers=await self._as(_EDITOR)
         )
         self._shared = made.json()["presentation_id"]
+        edited = await self.request_until_ok(
+            "present", "POST", "/presentations", json=form, headers=await self._as(_EDITOR)
+        )
+        jobs = [made.json()["job_id"], edited.json()["job_id"]]
+        await self.eventually("the first presentations are written", lambda: self._waiting(jobs))
+        self.edits = SlideEdits(self, lambda: self._as(_EDITOR), self._model.hook)
+        await self.edits.prepare(edited.json()["presentation_id"], await self._as(_ADMIN))
         path = f"/presentations/{self._shared}/shares"
-        self._link = (
+        self.link = (
             await self.request_until_ok("share", "POST", path, headers=await self._as(_EDITOR))
         ).json()["url"]
 
     def actors(self) -> list[Callable[[], Awaitable[None]]]:
         """Return the actors."""
-        return [self._present, self._view, self._view, self._block, self._return, self._guess, self._overdraw]
+        sharing = [self._view, self._view, self.edits.share]
+        users = [self._block, self._return, self._guess, self._overdraw]
+        return [self._present, self.edits.edit, *sharing, *users]
 
     async def settle(self) -> None:
         """Wait for the jobs, their followers, and the counts."""
         await self.eventually("a presentation that was accepted is written", self._unwritten)
         if self._following:
             await asyncio.wait(self._following, timeout=_FOLLOWED_FOR)
+        jobs = [deck.job_id for deck in self.decks]
+        await self.eventually(
+            "a presentation that was written is announced once", lambda: self.edits.unannounced(jobs)
+        )
         await self.eventually("a view that was answered is counted", self._uncounted)
         await self.eventually("a presentation that was written is charged", self._uncharged)
 
@@ -152,6 +168,7 @@ class SlidesLoad(Load):
         self._check_charges()
         self.logins.check()
         self.overdraft.check(self._charges)
+        await self.edits.check(self._model.received)
 
     def _check_deck(self, deck: Deck) -> None:
         numbers = self.rows(
@@ -242,6 +259,9 @@ class SlidesLoad(Load):
         states = {str(job): str(state) for job, state in rows}
         accepted = [*(deck.job_id for deck in self.decks), *self.overdraft.accepted]
         return [f"{job} is {states.get(job)}" for job in accepted if states.get(job) != "done"]
+
+    def _waiting(self, jobs: list[str]) -> list[tuple[object, ...]]:
+        return self.rows("SELECT id, state FROM slides.jobs WHERE id = ANY(%s) AND state != 'done'", jobs)
 
     def _counted(self) -> int:
         rows = self.rows(
@@ -346,7 +366,7 @@ class SlidesLoad(Load):
 
     async def _view(self) -> None:
         """A visitor opens the shared link."""
-        answer = await self.ask("view", self.any_service(), "GET", self._link)
+        answer = await self.ask("view", self.any_service(), "GET", self.link)
         if answer is not None and answer.ok:
             self.views.append(answer.ended)
         elif answer is None or answer.status >= 500:
