@@ -173,6 +173,7 @@ async def test_evictions(store: tuple[Valkey, Store], key: str) -> None:
             await store[1][GREETING].put("x" * 20_000, user_id=f"{key}-{number}")
 
 
+@pytest.mark.standalone("Celery's queues cannot be on a cluster")
 async def test_jobs_wait(server: Valkey, postgres: Postgres) -> None:
     """Jobs that no worker takes are waiting."""
     async with service(server.url, postgres) as working:
@@ -213,6 +214,7 @@ async def test_a_flood_of_denials(store: tuple[Valkey, Store], key: str) -> None
                 await store[1][LIMITS].check(LOGIN.on(f"{key}-{number}"))
 
 
+@pytest.mark.standalone("Celery's queues cannot be on a cluster")
 async def test_postgresql_down(server: Valkey) -> None:
     """The jobs of a database that is down cannot be sampled."""
     with embedded.postgres() as own:
