@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -92,11 +93,10 @@ async def test_random_changes_leave_no_page_behind(pages: LeaguePages) -> None:
         match, goals = chance.choice(ids), (chance.randint(0, 3), chance.randint(0, 3))
         status = (await pages.sql(f"SELECT status FROM league.matches WHERE id = {match}"))[0].status
         if status == "finished" or chance.random() < 0.3:
-            await _assert_complete(
-                pages, lambda m=match, g=goals: matches.finalize(m, *g, override=True), refs
-            )
+            change = partial(matches.finalize, match, *goals, override=True)
         else:
-            await _assert_complete(pages, lambda m=match, g=goals, n=step: matches.set_score(m, n, *g), refs)
+            change = partial(matches.set_score, match, step, *goals)
+        await _assert_complete(pages, change, refs)
 
 
 async def test_leaderboards_follow_a_result(pages: LeaguePages) -> None:
