@@ -12,12 +12,16 @@ import pytest
 
 from ephemera.embedded import Postgres, Valkey
 from ephemera.patterns.http_cache import PageRef
+from ephemera_services.league.administration.edits import SERVICE
 from tests.defects.service_apps import opened
 from tests.services.league_pages import LeaguePages
 from tests.services.league_users import LIVE_MATCH
 
 PAST_MATCH, CUP_MATCH, USER = 60, 57, 5
 """A match of the past season, a semi-final of the current one, and a user who has no other prediction."""
+
+GOAL = {"minute": 32, "kind": "goal", "side": "home", "player": "Lisin"}
+CARD = {"minute": 40, "kind": "card", "side": "away", "player": "Panin"}
 
 
 @pytest.fixture
@@ -64,8 +68,8 @@ async def test_every_page_that_shows_a_change_is_new(pages: LeaguePages) -> None
     changes: dict[str, Callable[[], Awaitable[Any]]] = {
         "a goal in the score": lambda: matches.set_score(LIVE_MATCH, 31, 1, 0),
         "a minute": lambda: matches.set_score(LIVE_MATCH, 32, 1, 0),
-        "a goal and its scorer": lambda: matches.add_event(LIVE_MATCH, 32, "goal", "home", "Lisin"),
-        "a card": lambda: matches.add_event(LIVE_MATCH, 40, "card", "away", "Panin"),
+        "a goal and its scorer": lambda: matches.add_event(LIVE_MATCH, GOAL, SERVICE),
+        "a card": lambda: matches.add_event(LIVE_MATCH, CARD, SERVICE),
         "a start before the kick-off": lambda: matches.set_score(CUP_MATCH, 1, 0, 0),
         "a result": lambda: matches.finalize(LIVE_MATCH, 2, 1),
         "a correction": lambda: matches.finalize(LIVE_MATCH, 0, 3),
