@@ -22,6 +22,7 @@ INSIGHTS = {
         "For the fifth month the prices of coffee rose.",
     ),
 }
+SOURCES = ("Example Daily", "Morning Example", "Example Wire")
 USERS = (("ann", "pro", ("space", "money")), ("bob", "free", ("space",)))
 
 
@@ -30,8 +31,9 @@ async def seed(aggregator: Aggregator) -> list[str]:
     created = [user for user, _, _ in USERS if await aggregator.status(user) is None]
     if created:
         for channel, texts in INSIGHTS.items():
-            for text in texts:
-                await aggregator.publish(channel, text)
+            for number, text in enumerate(texts):
+                source = SOURCES[number % len(SOURCES)]
+                await aggregator.publish(channel, text, source=source, language="en")
     for user, plan, channels in USERS:
         for channel in channels:
             await aggregator.subscribe(user, channel, plan)

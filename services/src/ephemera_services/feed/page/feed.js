@@ -114,8 +114,8 @@ async function busy(button, work) {
   try {
     await work();
   } catch (refused) {
-    if (refused.status === 404 || refused.status === 410) return load(); // of a version that has ended
-    failed(refused);
+    if (refused.status === 404 || refused.status === 410) await load().catch(failed); // the version has ended
+    else failed(refused);
   } finally {
     button.disabled = false;
   }
