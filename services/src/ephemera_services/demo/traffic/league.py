@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
 from ephemera_services.demo.clients import DemoClient, TrafficContext
+from ephemera_services.league.demo_data import PLAYERS
 from ephemera_services.runtime import DEMO_PASSWORD
 
 REFEREE = "referee"
@@ -18,7 +20,13 @@ _PAGES = (
     "/api/leaderboards/season",
     "/api/predictions?range=6d",
 )
-_UNCHANGED = 304
+_UNCHANGED, _SIGNED_OUT = 304, 401
+_LAST_MINUTE = 90
+_GOAL_CHANCE = 0.1
+"""For each time that the referee acts: about three goals in a match."""
+_SOON, _PLANNED = timedelta(minutes=25), 3
+"""Matches that are planned for the next minutes: the referee may start them, and they can be predicted."""
+_EXTRA_ROUND = 15  # after the last one of the demo data
 
 
 async def sign_in(client: DemoClient, name: str) -> None:
@@ -93,22 +101,70 @@ async def match_to_finalize(client: DemoClient) -> dict[str, Any]:
 
 
 class Referee:
-    """Finalizes a match from time to time: its result appears on all pages at once."""
+    """Plays matches of about three minutes, one after the other, and plans the next ones.
 
-    every = 15.0
+    At any time one is live, others can be predicted, and a result is never far away.
+    """
+
+    every = 5.0
 
     def __init__(self, context: TrafficContext) -> None:
-        self._context = context
+        self._client = DemoClient(context, "league")
 
     async def act(self) -> None:
-        """Act once."""
-        async with DemoClient(self._context, "league") as client:
-            await sign_in(client, REFEREE)
-            match = await match_to_finalize(client)
-            goals = {"home_goals": random.randint(0, 4), "away_goals": random.randint(0, 3)}
-            result = {**goals, "override": True}
-            await client.expect(200, "POST", f"/api/admin/matches/{match['id']}/finalize", json=result)
-            await client.expect(200, "GET", "/api/admin/monitoring")
+        """Act once: two to four minutes of play."""
+        if (await self._client.request("GET", "/api/me")).status_code == _SIGNED_OUT:
+            await sign_in(self._client, REFEREE)
+        live: list[dict[str, Any]] = await self._client.expect(200, "GET", "/api/matches/live")
+        going_on = [match for match in live if await self._play(match)]
+        planned = [
+            match
+            for match in await scheduled(self._client)
+            if match["status"] == "scheduled" and _kickoff(match) < datetime.now(UTC) + _SOON
+        ]
+        if not going_on and planned:
+            await self._set_score(planned.pop(0), 1, [0, 0])
+        if len(planned) < _PLANNED:
+            await self._plan(max([datetime.now(UTC), *map(_kickoff, planned)]))
+
+    async def _play(self, match: dict[str, Any]) -> bool:
+        """Play some minutes of a match; False if it is over."""
+        path = f"/api/admin/matches/{match['id']}"
+        minute, score = match["minute"] + random.randint(2, 4), match["score"]
+        if minute >= _LAST_MINUTE:
+            result = {"home_goals": score[0], "away_goals": score[1]}
+            await self._client.expect(200, "POST", f"{path}/finalize", json=result)
+            await self._client.expect(200, "GET", "/api/admin/monitoring")
+            return False
+        if random.random() < _GOAL_CHANCE:
+            side = random.randrange(2)
+            score[side] += 1
+            name = random.choice(PLAYERS)
+            goal = {"minute": minute, "kind": "goal", "side": ("home", "away")[side], "player": name}
+            await self._client.expect(204, "POST", f"{path}/events", json=goal)
+        await self._set_score(match, minute, score)
+        return True
+
+    async def _set_score(self, match: dict[str, Any], minute: int, score: list[int]) -> None:
+        form = {"minute": minute, "home_goals": score[0], "away_goals": score[1]}
+        await self._client.expect(204, "PUT", f"/api/admin/matches/{match['id']}/score", json=form)
+
+    async def _plan(self, after: datetime) -> None:
+        """Plan a match for two minutes after the last one."""
+        table: list[dict[str, Any]] = await self._client.expect(200, "GET", "/api/league/table")
+        home, away = random.sample([row["club_id"] for row in table], 2)
+        fixture = {
+            "round": _EXTRA_ROUND,
+            "home_id": home,
+            "away_id": away,
+            "kickoff": (after + timedelta(minutes=2)).isoformat(),
+            "venue": "City stadium",
+        }
+        await self._client.expect(201, "POST", "/api/admin/matches", json=fixture)
+
+
+def _kickoff(match: dict[str, Any]) -> datetime:
+    return datetime.fromisoformat(match["kickoff"])
 
 
 class FastPoller:
