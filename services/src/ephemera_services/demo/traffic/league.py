@@ -8,7 +8,6 @@ from typing import Any
 from uuid import uuid4
 
 from ephemera_services.demo.clients import DemoClient, TrafficContext
-from ephemera_services.league.demo_data import PLAYERS
 from ephemera_services.runtime import DEMO_PASSWORD
 
 REFEREE = "referee"
@@ -21,6 +20,7 @@ _PAGES = (
     "/api/predictions?range=6d",
 )
 _UNCHANGED, _SIGNED_OUT = 304, 401
+_SCORERS = ("Orlov", "Belov", "Serov", "Titov", "Panin", "Zorin")
 _LAST_MINUTE = 90
 _GOAL_CHANCE = 0.1
 """For each time that the referee acts: about three goals in a match."""
@@ -139,7 +139,7 @@ class Referee:
         if random.random() < _GOAL_CHANCE:
             side = random.randrange(2)
             score[side] += 1
-            name = random.choice(PLAYERS)
+            name = random.choice(_SCORERS)
             goal = {"minute": minute, "kind": "goal", "side": ("home", "away")[side], "player": name}
             await self._client.expect(204, "POST", f"{path}/events", json=goal)
         await self._set_score(match, minute, score)
