@@ -8,22 +8,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Row, Select, select
+from sqlalchemy import Row, Select, func, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera import Store
-from ephemera_services.scripture.keys import CHAPTERS, LEXICON, PARTS, PASSAGES, TOPICS
+from ephemera_services.scripture.keys import (
+    CHAPTERS,
+    CONTENTS,
+    LEXICON,
+    PARTS,
+    PASSAGES,
+    TOPICS,
+    TRANSLATIONS,
+)
 from ephemera_services.scripture.records import (
     BOOKS,
+    BookContents,
     Chapter,
+    Contents,
     LexiconEntry,
     Passage,
     PassagePart,
     Topic,
+    Translation,
     Verse,
     reference,
 )
-from ephemera_services.scripture.tables import lexicon, parts, passages, texts, topics
+from ephemera_services.scripture.tables import lexicon, parts, passages, texts, topics, translations
 
 
 class Content:
@@ -33,6 +44,20 @@ class Content:
         self._engine = engine
         self._passages, self._parts, self._chapters = store[PASSAGES], store[PARTS], store[CHAPTERS]
         self._topics, self._lexicon = store[TOPICS], store[LEXICON]
+        self._contents, self._translations = store[CONTENTS], store[TRANSLATIONS]
+
+    async def translations(self) -> list[Translation]:
+        """All translations that have a verse."""
+        return await self._translations.get_or_load(self._load_translations)
+
+    async def contents(self, translation: str) -> Contents | None:
+        """The books and chapters of a translation."""
+        return await self._contents.get_or_load(self._load_contents, translation=translation)
+
+    async def topics(self, after: str, limit: int) -> list[Topic]:
+        """Topics in the order of their ids, from SQL."""
+        query = select(topics).where(topics.c.id > after).order_by(topics.c.id).limit(limit)
+        return [Topic(**row._mapping) for row in await self._rows(query)]
 
     async def passage(self, passage_id: str) -> Passage | None:
         """A passage in all translations."""
@@ -90,6 +115,32 @@ class Content:
         return Chapter(
             book_id=book_id, book=BOOKS[book_id], chapter=chapter, translation=translation, verses=verses
         )
+
+    async def _load_translations(self) -> list[Translation]:
+        counted = select(texts.c.translation, func.count().label("verses")).group_by(texts.c.translation)
+        known = {row.id: row for row in await self._rows(select(translations))}
+        return [
+            Translation(
+                id=row.translation,
+                name=known[row.translation].name if row.translation in known else row.translation.upper(),
+                rights=known[row.translation].rights if row.translation in known else "",
+                verses=row.verses,
+            )
+            for row in await self._rows(counted.order_by(texts.c.translation))
+        ]
+
+    async def _load_contents(self, translation: str) -> Contents | None:
+        counted = select(passages.c.book_id, passages.c.chapter, func.count().label("verses")).join(texts)
+        of_it = counted.where(texts.c.translation == translation)
+        found: dict[str, dict[int, int]] = {}
+        for row in await self._rows(
+            of_it.group_by(passages.c.book_id, passages.c.chapter).order_by(passages.c.chapter)
+        ):
+            found.setdefault(row.book_id, {})[row.chapter] = row.verses
+        books = [
+            BookContents(id=each, name=BOOKS[each], chapters=found[each]) for each in BOOKS if each in found
+        ]
+        return Contents(books=books) if books else None
 
     async def _load_topic(self, topic_id: str) -> Topic | None:
         rows = await self._rows(select(topics).where(topics.c.id == topic_id))

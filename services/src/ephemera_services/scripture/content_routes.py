@@ -1,4 +1,4 @@
-"""Reading: passages with their parts, chapters, topics, the lexicon, and search."""
+"""Reading: passages with their parts, chapters, topics, the lexicon, lists of all of them, and search."""
 
 from __future__ import annotations
 
@@ -11,18 +11,25 @@ from fastapi import APIRouter, Request, Response
 from ephemera_services.runtime import problem, problems
 from ephemera_services.scripture.access import OPTIONAL_TOKEN, Caller, admit
 from ephemera_services.scripture.forms import (
+    AfterTopic,
     BookPath,
+    BookQuery,
+    Books,
     ChapterPath,
     ChapterView,
     Include,
     LexiconView,
+    Limit,
+    Offset,
     PassagePath,
     PassageView,
     SearchQuery,
     SearchResults,
     TopicPath,
+    Topics,
     TopicView,
     TranslationQuery,
+    Translations,
     WordPath,
 )
 
@@ -71,6 +78,38 @@ async def chapter(
     return _response(found, caller)
 
 
+@router.get(
+    "/translations",
+    response_model=Translations,
+    responses=problems(401, 429),
+    openapi_extra=OPTIONAL_TOKEN,
+)
+async def translations(request: Request) -> Response:
+    """All translations, with their numbers of verses."""
+    caller = await admit(request, "passages")
+    return _response({"translations": await caller.service.content.translations()}, caller)
+
+
+@router.get("/books", response_model=Books, responses=_PROBLEMS, openapi_extra=OPTIONAL_TOKEN)
+async def books(request: Request, translation: TranslationQuery = "web") -> Response:
+    """The books of a translation, and their chapters with their numbers of verses."""
+    caller = await admit(request, "passages")
+    found = await caller.service.content.contents(translation)
+    if found is None:
+        raise problem(404, "There is no such translation.")
+    return _response({"translation": translation, "books": found.books}, caller)
+
+
+@router.get("/topics", response_model=Topics, responses=problems(401, 429), openapi_extra=OPTIONAL_TOKEN)
+async def topics(request: Request, after: AfterTopic = None, limit: Limit = 20) -> Response:
+    """Topics, a page at a time."""
+    caller = await admit(request, "passages")
+    found = await caller.service.content.topics(after or "", limit + 1)
+    page = found[:limit]
+    more = page[-1].id if len(found) > limit else None
+    return _response({"topics": page, "next": more}, caller)
+
+
 @router.get("/topics/{topic_id}", response_model=TopicView, responses=_PROBLEMS, openapi_extra=OPTIONAL_TOKEN)
 async def topic(topic_id: TopicPath, request: Request) -> Response:
     """A topic, and the passages about it."""
@@ -96,10 +135,28 @@ async def word(word_id: WordPath, request: Request) -> Response:
 @router.get(
     "/search", response_model=SearchResults, responses=problems(401, 429), openapi_extra=OPTIONAL_TOKEN
 )
-async def search(q: SearchQuery, request: Request, translation: TranslationQuery = "web") -> Response:
-    """Full-text search; quotes, `or` and `-` work as usual."""
+async def search(
+    q: SearchQuery,
+    request: Request,
+    translation: TranslationQuery = "web",
+    book: BookQuery = None,
+    limit: Limit = 20,
+    offset: Offset = 0,
+) -> Response:
+    """Full-text search, best first; quotes, `or` and `-` work as usual.
+
+    Rare words weigh more than common ones. Without a verse that has all words, those with some are listed.
+    """
     caller = await admit(request, "search")
-    return _response({"passages": await caller.service.search.find(q, translation)}, caller)
+    page = await caller.service.search.find(q, translation, book=book, limit=limit, offset=offset)
+    end = offset + len(page.hits)
+    shown = {
+        "passages": page.hits,
+        "total": page.total,
+        "matched": page.matched,
+        "next": end if page.hits and end < page.total else None,
+    }
+    return _response(shown, caller)
 
 
 def _response(content: Any, caller: Caller) -> Response:

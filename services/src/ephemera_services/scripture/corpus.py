@@ -1,20 +1,22 @@
 """The corpus that comes with the service: some chapters in the public domain, ingested at the first start.
 
-Genesis 1:1-5, Psalms 23 and 117, John 1:1-5 and 3:16-17 and 1 Corinthians 13 in the World English Bible and
-the King James Version; topics, and a small lexicon written for this service. The files have the
-format of `POST /ingest/...`.
+In the King James Version: Genesis 1, Psalms 1, 23, 100, 117 and 121, Matthew 5:1-26, John 1:1-29, 2:1-11 and
+3:16-17, Romans 8 and 1 Corinthians 13; in the World English Bible a part of it. Topics, and a small lexicon
+written for this service. The files have the formats of `POST /ingest/...` and of `ephemera ingest`.
 """
 
 from __future__ import annotations
 
+import io
 import logging
 from importlib.resources import files
 
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ephemera_services.scripture.ingest import write
+from ephemera_services.scripture.content_writer import describe_translation, write
 from ephemera_services.scripture.ingest_forms import Document, LexiconDocument, PassageDocument, TopicDocument
+from ephemera_services.scripture.source_files import TsvSource
 from ephemera_services.scripture.tables import passages
 
 SCHEMAS: dict[str, type[Document]] = {
@@ -27,15 +29,33 @@ SCHEMAS: dict[str, type[Document]] = {
 logger = logging.getLogger(__name__)
 
 
+_TRANSLATIONS = {
+    "kjv": ("King James Version", "Public domain; in the United Kingdom under a Crown patent."),
+    "web": ("World English Bible", "Public domain."),
+}
+
+
 async def ensure_corpus(sql: AsyncConnection) -> None:
     """Ingest the corpus, unless there is content already."""
     if (await sql.execute(select(passages.c.id).limit(1))).one_or_none() is not None:
         return
     for schema, form in SCHEMAS.items():
-        await write(sql, schema, form.model_validate_json(shipped(schema)), "the first start")
+        await write(sql, schema, form.model_validate_json(shipped(f"{schema}.json")), "the first start")
+    await write(sql, "passages", _king_james(), "the first start")
+    for translation, (name, rights) in _TRANSLATIONS.items():
+        await describe_translation(sql, translation, name, rights)
     logger.info("ingested the corpus")
 
 
-def shipped(schema: str) -> bytes:
-    """The document of a schema that comes with the service."""
-    return files("ephemera_services.scripture").joinpath("corpus", f"{schema}.json").read_bytes()
+def shipped(name: str) -> bytes:
+    """A file that comes with the service."""
+    return files("ephemera_services.scripture").joinpath("corpus", name).read_bytes()
+
+
+def _king_james() -> PassageDocument:
+    """The verses that are only in this translation."""
+    verses = [
+        {"book": each.book, "chapter": each.chapter, "verse": each.verse, "texts": {"kjv": each.text}}
+        for each in TsvSource(io.BytesIO(shipped("kjv.tsv")))
+    ]
+    return PassageDocument.model_validate({"items": verses})

@@ -42,9 +42,11 @@ class ContentChanged(msgspec.Struct, frozen=True, kw_only=True):
     chapters: list[ChapterOf] = []
     topics: list[str] = []
     lexicon: list[str] = []
+    contents: list[str] = []
+    """The translations in which verses were added or removed."""
 
     @property
     def size(self) -> int:
         """The number of changed items."""
         content = len(self.passages) + len(self.parts) + len(self.chapters)
-        return content + len(self.topics) + len(self.lexicon)
+        return content + len(self.contents) + len(self.topics) + len(self.lexicon)

@@ -28,6 +28,8 @@ TopicPath = Annotated[str, Path(pattern=TOPIC, examples=["love"])]
 WordPath = Annotated[str, Path(pattern=WORD, examples=["g26"])]
 Translation = Annotated[str, Field(pattern=TRANSLATION, examples=["web"])]
 TranslationQuery = Annotated[str, Query(pattern=TRANSLATION, examples=["web"])]
+TranslationPath = Annotated[str, Path(pattern=TRANSLATION, examples=["web"])]
+OptionalTranslation = Annotated[str | None, Query(pattern=TRANSLATION, examples=["web"])]
 Include = Annotated[
     str | None,
     Query(
@@ -42,6 +44,10 @@ Question = Annotated[
 SearchQuery = Annotated[
     str, Query(min_length=1, max_length=200, pattern=NO_CONTROL, examples=["light darkness"])
 ]
+BookQuery = Annotated[str | None, Query(pattern=BOOK, examples=["john"])]
+AfterTopic = Annotated[str | None, Query(pattern=TOPIC, description="List topics after this one")]
+Limit = Annotated[int, Query(ge=1, le=50, description="How many at most")]
+Offset = Annotated[int, Query(ge=0, le=1000, description="How many to skip")]
 Plan = Literal["free", "paid", "ai"]
 Feature = Literal["witnesses", "words", "xrefs", "commentary", "ai"]
 
@@ -108,10 +114,60 @@ class QuotationView(BaseModel):
     text: str
 
 
-class SearchResults(BaseModel):
-    """Search results, best first."""
+class HitView(QuotationView):
+    """A passage that a search found, and where its text has words of the search."""
 
-    passages: list[QuotationView]
+    highlights: Annotated[
+        list[tuple[int, int]], Field(description="From a character of the text, to before another")
+    ]
+
+
+class SearchResults(BaseModel):
+    """A page of search results, best first."""
+
+    passages: list[HitView]
+    total: int
+    matched: Annotated[
+        Literal["all", "any"], Field(description="Whether they have all words of the search, or some")
+    ]
+    next: Annotated[int | None, Field(description="The offset of the next page; null after the last")]
+
+
+class TranslationView(BaseModel):
+    """A translation, and the number of its verses."""
+
+    id: str
+    name: str
+    rights: str
+    verses: int
+
+
+class Translations(BaseModel):
+    """All translations."""
+
+    translations: list[TranslationView]
+
+
+class BookView(BaseModel):
+    """A book of a translation: its chapters, with their numbers of verses."""
+
+    id: str
+    name: str
+    chapters: dict[int, int]
+
+
+class Books(BaseModel):
+    """The books of a translation, in the usual order."""
+
+    translation: str
+    books: list[BookView]
+
+
+class Topics(BaseModel):
+    """A page of topics, in the order of their ids."""
+
+    topics: list[TopicView]
+    next: Annotated[str | None, Field(description="`after` of the next page; null after the last")]
 
 
 class AskForm(RequestBody):

@@ -1,4 +1,4 @@
-"""The ingest routes: one per schema, so that each has its documented format."""
+"""The ingest routes: one per schema, so that each has its documented format; and those that delete."""
 
 from __future__ import annotations
 
@@ -6,9 +6,23 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends
 
-from ephemera_services.runtime import problems
+from ephemera_services.runtime import problem, problems
 from ephemera_services.scripture.access import Bearer, Caller
-from ephemera_services.scripture.forms import ChapterName, Ingested, PartName
+from ephemera_services.scripture.events import ChapterOf
+from ephemera_services.scripture.forms import (
+    BookPath,
+    ChapterName,
+    ChapterPath,
+    Ingested,
+    OptionalTranslation,
+    PartName,
+    PassagePath,
+    TopicPath,
+    TranslationPath,
+    TranslationQuery,
+    WordPath,
+)
+from ephemera_services.scripture.ingest import Written
 from ephemera_services.scripture.ingest_forms import (
     Document,
     LexiconDocument,
@@ -19,6 +33,7 @@ from ephemera_services.scripture.ingest_forms import (
 router = APIRouter(prefix="/ingest", tags=["ingest"])
 Admin = Annotated[Caller, Depends(Bearer(admin=True))]
 _PROBLEMS = problems(403, 409)
+_GONE = problems(403, 404, 409)
 
 
 @router.post("/passages", responses=_PROBLEMS)
@@ -39,11 +54,60 @@ async def ingest_lexicon(document: LexiconDocument, caller: Admin) -> Ingested:
     return await _ingest("lexicon", document, caller)
 
 
+@router.put("/chapters/{book}.{chapter}", responses=_PROBLEMS)
+async def replace_chapter(
+    book: BookPath,
+    chapter: ChapterPath,
+    translation: TranslationQuery,
+    document: PassageDocument,
+    caller: Admin,
+) -> Ingested:
+    """Replace a chapter in one translation: verses that are not sent are deleted from it."""
+    named = ChapterOf(book, chapter, translation)
+    return _view(await caller.service.ingest.replace_chapter(named, document))
+
+
+@router.delete("/passages/{passage_id}", responses=_GONE)
+async def delete_passage(
+    passage_id: PassagePath, caller: Admin, translation: OptionalTranslation = None
+) -> Ingested:
+    """Delete a passage, or its text in one translation; 409 if a topic names it."""
+    return _deleted(await caller.service.ingest.delete_passage(passage_id, translation))
+
+
+@router.delete("/translations/{translation}", responses=_GONE)
+async def delete_translation(translation: TranslationPath, caller: Admin) -> Ingested:
+    """Delete a translation, and passages that have no other text; 409 if a topic names one of these."""
+    return _deleted(await caller.service.ingest.delete_translation(translation))
+
+
+@router.delete("/topics/{topic_id}", responses=_GONE)
+async def delete_topic(topic_id: TopicPath, caller: Admin) -> Ingested:
+    """Delete a topic."""
+    return _deleted(await caller.service.ingest.delete_whole("topics", topic_id))
+
+
+@router.delete("/lexicon/{word_id}", responses=_GONE)
+async def delete_word(word_id: WordPath, caller: Admin) -> Ingested:
+    """Delete an entry of the lexicon."""
+    return _deleted(await caller.service.ingest.delete_whole("lexicon", word_id))
+
+
 async def _ingest(schema: str, document: Document, caller: Caller) -> Ingested:
-    change, fence, _ = await caller.service.ingest.ingest(schema, document)
+    return _view(await caller.service.ingest.ingest(schema, document))
+
+
+def _deleted(written: Written) -> Ingested:
+    if written.number is None:
+        raise problem(404, "The corpus does not have this.")
+    return _view(written)
+
+
+def _view(written: Written) -> Ingested:
+    change = written.change
     return Ingested(
         ingest_id=change.ingest_id,
-        fence=fence,
+        fence=written.fence,
         passages=change.passages,
         parts=[PartName.model_validate(each, from_attributes=True) for each in change.parts],
         chapters=[ChapterName.model_validate(each, from_attributes=True) for each in change.chapters],

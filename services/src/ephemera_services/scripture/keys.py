@@ -23,7 +23,16 @@ from ephemera.patterns.rate_limits import RateLimits, WhenDown, local_share, tok
 from ephemera.patterns.semantic_cache import ModelCalls, Scope, SemanticCache
 from ephemera_services.runtime import declare_user_events
 from ephemera_services.scripture.events import ContentChanged, Notification
-from ephemera_services.scripture.records import AiAnswer, Chapter, LexiconEntry, Passage, PassagePart, Topic
+from ephemera_services.scripture.records import (
+    AiAnswer,
+    Chapter,
+    Contents,
+    LexiconEntry,
+    Passage,
+    PassagePart,
+    Topic,
+    Translation,
+)
 
 LOCAL_MAX_AGE = timedelta(seconds=1)
 _HOUR = timedelta(hours=1)
@@ -70,6 +79,30 @@ CHAPTERS = Cache(
     saves="a SQL read of all its verses",
     invalidated_by=("an ingest that changed a verse of it",),
     if_lost="it is loaded from SQL again",
+)
+
+CONTENTS = Cache(
+    catalogue,
+    "gl:books:{translation}",
+    Contents,
+    fresh=_HOUR,
+    local=_local,
+    purpose="The books and chapters of a translation, with their numbers of verses",
+    saves="a count of all its verses",
+    invalidated_by=("an ingest or a deletion that added or removed a verse of it",),
+    if_lost="it is counted in SQL again",
+)
+
+TRANSLATIONS = Cache(
+    catalogue,
+    "gl:translations",
+    list[Translation],
+    fresh=_HOUR,
+    local=_local,
+    purpose="The translations, with their numbers of verses",
+    saves="a count of all verses",
+    invalidated_by=("an ingest or a deletion that added or removed a verse",),
+    if_lost="they are counted in SQL again",
 )
 
 TOPICS = Cache(
@@ -132,10 +165,9 @@ ANSWERS: SemanticCache[AiAnswer, AnswerScope] = SemanticCache(
     scope=AnswerScope,
     lifetime=fixed(hours=1),
     tokens=lambda answer: answer.tokens,
-    sources=lambda answer: [passage.id for passage in answer.passages],
     model_calls=ModelCalls(timeout=timedelta(seconds=60)),
     purpose="Answers of the model",
-    invalidated_by=("an ingest that changed a passage they are based on",),
+    invalidated_by=("a change of the corpus after which other passages fit the question",),
 )
 
 

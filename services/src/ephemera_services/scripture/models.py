@@ -7,7 +7,7 @@ the passages, and says so.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import httpx
@@ -36,6 +36,10 @@ class Reply(NamedTuple):
     tokens: int
 
 
+OnText = Callable[[str], None]
+"""Receives an answer's text piece by piece."""
+
+
 class Model(Protocol):
     """Answers questions."""
 
@@ -44,8 +48,10 @@ class Model(Protocol):
     instructions: str
     """A digest of its instructions, which are part of the cache scope."""
 
-    async def answer(self, question: str, passages: Sequence[Quotation]) -> Reply:
-        """An answer from these passages, or `ModelFailed`."""
+    async def answer(
+        self, question: str, passages: Sequence[Quotation], on_text: OnText | None = None
+    ) -> Reply:
+        """An answer from these passages, or `ModelFailed`; with `on_text`, as it is written."""
 
     async def aclose(self) -> None:
         """Close its connections."""
@@ -56,12 +62,20 @@ class ExtractiveModel:
 
     provider, name, instructions = "ephemera", "extractive", "1"
 
-    async def answer(self, question: str, passages: Sequence[Quotation]) -> Reply:  # noqa: ARG002 - the protocol's
+    async def answer(
+        self,
+        question: str,  # noqa: ARG002 - the protocol's
+        passages: Sequence[Quotation],
+        on_text: OnText | None = None,
+    ) -> Reply:
         """Quote the passages, which were selected for the question."""
-        if not passages:
-            return Reply("No passage of this corpus matches the question.", 0)
-        quoted = " ".join(f"“{each.text}” ({each.reference})" for each in passages[:_MAX_QUOTED])
-        return Reply(f"No model is configured; these passages match best: {quoted}", 0)
+        text = "No passage of this corpus matches the question."
+        if passages:
+            quoted = " ".join(f"“{each.text}” ({each.reference})" for each in passages[:_MAX_QUOTED])
+            text = f"No model is configured; these passages match best: {quoted}"
+        if on_text is not None:
+            on_text(text)
+        return Reply(text, 0)
 
     async def aclose(self) -> None:
         """Do nothing: there are no connections."""
@@ -84,6 +98,30 @@ class _Completion(msgspec.Struct):
     usage: _Usage = _Usage()
 
 
+class _Delta(msgspec.Struct):
+    content: str | None = None
+
+
+class _ChunkChoice(msgspec.Struct):
+    delta: _Delta
+
+
+class _Chunk(msgspec.Struct):
+    choices: list[_ChunkChoice] = []
+    usage: _Usage | None = None
+
+
+async def _chunks(lines: AsyncIterator[str]) -> AsyncIterator[_Chunk]:
+    """The chunks of a stream; `ModelFailed` if it ends before the answer does."""
+    async for line in lines:
+        if line.startswith("data:"):
+            data = line.removeprefix("data:").strip()
+            if data == "[DONE]":
+                return
+            yield msgspec.json.decode(data, type=_Chunk)
+    raise ModelFailed("the model's stream ended before the answer")
+
+
 class ChatModel:
     """A model behind `{url}/chat/completions`."""
 
@@ -95,21 +133,46 @@ class ChatModel:
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         self._http = httpx.AsyncClient(headers=headers, timeout=_TIMEOUT)
 
-    async def answer(self, question: str, passages: Sequence[Quotation]) -> Reply:
+    async def answer(
+        self, question: str, passages: Sequence[Quotation], on_text: OnText | None = None
+    ) -> Reply:
         """Ask the model."""
         context = "\n".join(f"{each.reference}: {each.text}" for each in passages)
         messages = [
             {"role": "system", "content": INSTRUCTIONS},
             {"role": "user", "content": f"Passages:\n{context}\n\nQuestion: {question}"},
         ]
+        request: dict[str, object] = {"model": self.name, "messages": messages}
         try:
-            response = await self._http.post(self._url, json={"model": self.name, "messages": messages})
+            if on_text is not None:
+                return await self._stream(request, on_text)
+            response = await self._http.post(self._url, json=request)
             completion = msgspec.json.decode(response.raise_for_status().content, type=_Completion)
             return Reply(completion.choices[0].message.content, completion.usage.total_tokens)
         except httpx.HTTPStatusError as refused:
             raise ModelFailed(f"the model's endpoint answered {refused.response.status_code}") from None
         except (httpx.HTTPError, msgspec.MsgspecError, IndexError) as failed:
             raise ModelFailed(f"the model did not answer: {type(failed).__name__}") from None
+
+    async def _stream(self, request: dict[str, object], on_text: OnText) -> Reply:
+        """Ask for the answer as a stream; an endpoint that cannot stream answers all at once."""
+        options = {"stream": True, "stream_options": {"include_usage": True}}
+        pieces: list[str] = []
+        tokens = 0
+        async with self._http.stream("POST", self._url, json=request | options) as response:
+            response.raise_for_status()
+            if not response.headers.get("content-type", "").startswith("text/event-stream"):
+                completion = msgspec.json.decode(await response.aread(), type=_Completion)
+                on_text(completion.choices[0].message.content)
+                return Reply(completion.choices[0].message.content, completion.usage.total_tokens)
+            async for chunk in _chunks(response.aiter_lines()):
+                tokens = tokens if chunk.usage is None else chunk.usage.total_tokens
+                if chunk.choices and (piece := chunk.choices[0].delta.content):
+                    pieces.append(piece)
+                    on_text(piece)
+        if not pieces:
+            raise ModelFailed("the model's stream had no text")
+        return Reply("".join(pieces), tokens)
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -46,6 +46,29 @@ class Chapter(msgspec.Struct, frozen=True, kw_only=True):
     verses: list[Verse]
 
 
+class BookContents(msgspec.Struct, frozen=True, kw_only=True):
+    """A book of a translation: its chapters with their numbers of verses."""
+
+    id: str
+    name: str
+    chapters: dict[int, int]
+
+
+class Contents(msgspec.Struct, frozen=True, kw_only=True):
+    """The books of a translation, in the usual order."""
+
+    books: list[BookContents]
+
+
+class Translation(msgspec.Struct, frozen=True, kw_only=True):
+    """A translation, and the number of its verses."""
+
+    id: str
+    name: str
+    rights: str
+    verses: int
+
+
 class Topic(msgspec.Struct, frozen=True, kw_only=True):
     """A topic, and the passages about it."""
 
@@ -75,6 +98,13 @@ class Quotation(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
+class Hit(Quotation, frozen=True, kw_only=True):
+    """A passage that a search found."""
+
+    highlights: list[tuple[int, int]]
+    """Where its text has words of the search: from a character, to before another."""
+
+
 class AiAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """An answer, and the passages it is based on."""
 
@@ -82,6 +112,8 @@ class AiAnswer(msgspec.Struct, frozen=True, kw_only=True):
     passages: list[Quotation]
     model: str
     tokens: int
+    corpus: int = 0
+    """The corpus version that it was made from, at least."""
 
 
 _NAMES = """\

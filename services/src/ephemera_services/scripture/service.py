@@ -51,9 +51,9 @@ async def open_scripture(settings: Settings, resources: Resources) -> AsyncItera
         keys = await stack.enter_async_context(KeySet.open(settings))
         revocations = Revocations(settings, http)
         stack.push_async_callback(revocations.aclose)
-        answers = await stack.enter_async_context(Answers.open(settings, store, search))
+        answers = await stack.enter_async_context(Answers.open(settings, store, search, engine))
         users = Users(engine, store, outbox)
-        invalidation = Invalidation(store, answers.cache)
+        invalidation = Invalidation(store)
         if settings.consumers:
             mailer = Mailer(engine, _transport(settings), settings.mail_from)
             consumers = Consumers(engine, store, users, outbox, mailer, invalidation)

@@ -89,6 +89,21 @@ lexicon = Table(
     Column("definition", Text, nullable=False),
 )
 
+translations = Table(
+    "translations",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("rights", Text, nullable=False),
+)
+
+corpus_versions = Table(
+    "corpus_versions",
+    metadata,
+    Column("schema", Text, primary_key=True),
+    Column("version", BigInteger, nullable=False, comment="incremented by each change of this schema"),
+)
+
 users = Table(
     "users",
     metadata,
