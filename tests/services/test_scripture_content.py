@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,7 +58,8 @@ async def test_hits_are_highlighted_filtered_and_paged(gateway: Gateway) -> None
     assert [hit["text"][start:end] for start, end in hit["highlights"]] == ["shepherd", "shepherd"]
     everything = await gateway.found("said")
     assert len(everything) == 4
-    paged, offset = [], 0
+    paged: list[str] = []
+    offset: Any = 0
     while offset is not None:
         page = await gateway.get("/search", q="said", translation="test", limit=3, offset=offset)
         assert page["total"] == 4
@@ -77,7 +79,8 @@ async def test_everything_is_listed(gateway: Gateway) -> None:
     assert [each["id"] for each in books] == ["gen", "exod", "ps", "john"], "in the usual order"
     assert books[1] == {"id": "exod", "name": "Exodus", "chapters": {"3": 2}}
     assert (await gateway.ask("GET", "/books", params={"translation": "none"})).status_code == 404
-    ids, after = [], None
+    ids: list[str] = []
+    after: Any = None
     while True:
         page = await gateway.get("/topics", limit=1, **({} if after is None else {"after": after}))
         ids += [each["id"] for each in page["topics"]]

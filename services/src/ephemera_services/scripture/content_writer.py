@@ -96,9 +96,11 @@ async def keep_only(
 
 async def delete_whole(sql: AsyncConnection, schema: str, item_id: str, ingest_id: str) -> ContentChanged:
     """Delete a topic or an entry of the lexicon."""
-    table = {"topics": topics, "lexicon": lexicon}[schema]
-    gone = (await sql.execute(delete(table).where(table.c.id == item_id))).rowcount
-    return ContentChanged(ingest_id=ingest_id, schema=schema, **{schema: [item_id] if gone else []})
+    table = topics if schema == "topics" else lexicon
+    gone = [item_id] if (await sql.execute(delete(table).where(table.c.id == item_id))).rowcount else []
+    if schema == "topics":
+        return ContentChanged(ingest_id=ingest_id, schema=schema, topics=gone)
+    return ContentChanged(ingest_id=ingest_id, schema=schema, lexicon=gone)
 
 
 async def corpus_version(sql: AsyncConnection) -> int:

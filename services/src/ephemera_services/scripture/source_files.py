@@ -158,7 +158,7 @@ class OsisSource(Source):
             parts = _ID.fullmatch(self._id.partition("!")[0].rpartition(":")[2])
             if parts is None:
                 raise SourceError(f"{self._id[:40]!r} is not the id of a verse, such as Gen.1.1")
-            verse = self._verse(*parts.groups(), "".join(self._words))
+            verse = self._verse(parts[1], parts[2], parts[3], "".join(self._words))
             if verse is not None:
                 self._found.append(verse)
         self._id, self._words, self._length = None, [], 0
@@ -212,7 +212,7 @@ class TsvSource(Source):
             found = _ID.fullmatch(values["reference"]) or _REFERENCE.fullmatch(values["reference"])
             if found is None:
                 raise SourceError(f"{values['reference'][:40]!r} is not a verse, such as Gen.1.1")
-            return self._verse(*found.groups(), values["text"])
+            return self._verse(found[1], found[2], found[3], values["text"])
         if not (values["chapter"].isdecimal() and values["verse"].isdecimal()):
             raise SourceError("chapter and verse must be numbers")
         return self._verse(values["book"].strip(), values["chapter"], values["verse"], values["text"])
