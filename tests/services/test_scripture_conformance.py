@@ -95,7 +95,7 @@ def test_operations_say_whom_they_are_for(document: Any) -> None:
             "/ingest/passages",
             "/ingest/topics",
             "/ingest/lexicon",
-            "/ingest/chapters/{book}.{chapter}",
+            "/ingest/chapters",
             "/ingest/passages/{passage_id}",
             "/ingest/translations/{translation}",
             "/ingest/topics/{topic_id}",

@@ -95,8 +95,9 @@ async def test_a_chapter_is_replaced_as_a_whole(gateway: Gateway) -> None:
     chapter = {"translation": "test"}
     assert len((await gateway.get("/chapters/exod.3", **chapter))["verses"]) == 2
     await gateway.get("/books", **chapter)
+    replaced = {"book": "exod", "chapter": 3, **chapter}
     items = [verse_of("exod.3.2", "Now a bush."), verse_of("exod.3.3", "It burns.")]
-    done = await gateway.admin("PUT", "/ingest/chapters/exod.3", params=chapter, json={"items": items})
+    done = await gateway.admin("PUT", "/ingest/chapters", params=replaced, json={"items": items})
     assert done["passages"] == ["exod.3.1", "exod.3.2", "exod.3.3"]
     verses = (await gateway.get("/chapters/exod.3", **chapter))["verses"]
     assert [(each["verse"], each["text"]) for each in verses] == [(2, "Now a bush."), (3, "It burns.")]
@@ -104,7 +105,7 @@ async def test_a_chapter_is_replaced_as_a_whole(gateway: Gateway) -> None:
     assert (await gateway.ask("GET", "/passages/exod.3.1")).status_code == 404
     for wrong in (verse_of("exod.4.1", "x"), verse_of("exod.3.1", "x", "kjv")):
         refused = await gateway.ask(
-            "PUT", "/ingest/chapters/exod.3", role="admin", params=chapter, json={"items": [wrong]}
+            "PUT", "/ingest/chapters", role="admin", params=replaced, json={"items": [wrong]}
         )
         assert refused.status_code == 422
 

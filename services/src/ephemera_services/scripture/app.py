@@ -38,7 +38,7 @@ def service_definition(settings: Settings) -> ServiceDefinition:
         "A content gateway: passages, chapters, topics, a lexicon, and answers.",
         catalogue,
         metadata,
-        body_limits={f"/ingest/{schema}": settings.ingest_bytes for schema in SCHEMAS},
+        body_limits={f"/ingest/{schema}": settings.ingest_bytes for schema in (*SCHEMAS, "chapters")},
         identity=settings.identity,
         store_resources=lambda _: {ANSWERS: semantic_backend(settings)},
         guards=(FENCES, ONCE),

@@ -13,7 +13,6 @@ from ephemera_services.scripture.access import OPTIONAL_TOKEN, Caller, admit
 from ephemera_services.scripture.forms import (
     AfterTopic,
     BookPath,
-    BookQuery,
     Books,
     ChapterPath,
     ChapterView,
@@ -21,6 +20,7 @@ from ephemera_services.scripture.forms import (
     LexiconView,
     Limit,
     Offset,
+    OptionalBook,
     PassagePath,
     PassageView,
     SearchQuery,
@@ -139,7 +139,7 @@ async def search(
     q: SearchQuery,
     request: Request,
     translation: TranslationQuery = "web",
-    book: BookQuery = None,
+    book: OptionalBook = None,
     limit: Limit = 20,
     offset: Offset = 0,
 ) -> Response:

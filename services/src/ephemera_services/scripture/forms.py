@@ -44,7 +44,9 @@ Question = Annotated[
 SearchQuery = Annotated[
     str, Query(min_length=1, max_length=200, pattern=NO_CONTROL, examples=["light darkness"])
 ]
-BookQuery = Annotated[str | None, Query(pattern=BOOK, examples=["john"])]
+BookQuery = Annotated[str, Query(pattern=BOOK, examples=["john"])]
+OptionalBook = Annotated[str | None, Query(pattern=BOOK, examples=["john"])]
+ChapterQuery = Annotated[int, Query(ge=1, le=150, examples=[3])]
 AfterTopic = Annotated[str | None, Query(pattern=TOPIC, description="List topics after this one")]
 Limit = Annotated[int, Query(ge=1, le=50, description="How many at most")]
 Offset = Annotated[int, Query(ge=0, le=1000, description="How many to skip")]

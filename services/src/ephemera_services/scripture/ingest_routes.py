@@ -10,9 +10,9 @@ from ephemera_services.runtime import problem, problems
 from ephemera_services.scripture.access import Bearer, Caller
 from ephemera_services.scripture.events import ChapterOf
 from ephemera_services.scripture.forms import (
-    BookPath,
+    BookQuery,
     ChapterName,
-    ChapterPath,
+    ChapterQuery,
     Ingested,
     OptionalTranslation,
     PartName,
@@ -54,10 +54,10 @@ async def ingest_lexicon(document: LexiconDocument, caller: Admin) -> Ingested:
     return await _ingest("lexicon", document, caller)
 
 
-@router.put("/chapters/{book}.{chapter}", responses=_PROBLEMS)
+@router.put("/chapters", responses=_PROBLEMS)
 async def replace_chapter(
-    book: BookPath,
-    chapter: ChapterPath,
+    book: BookQuery,
+    chapter: ChapterQuery,
     translation: TranslationQuery,
     document: PassageDocument,
     caller: Admin,

@@ -34,6 +34,13 @@ async function get(path, parameters = {}) {
   return response.json();
 }
 
+/* "john.3.16" as people write it. */
+function referenceOf(id) {
+  const [book, chapter, verse] = id.split(".");
+  const named = state.books.find((each) => each.id === book);
+  return `${named ? named.name : book} ${chapter}:${verse}`;
+}
+
 const passageUrl = (id) => {
   const [book, chapter, verse] = id.split(".");
   return `#/read/${book}/${chapter}/${verse}`;
@@ -124,7 +131,7 @@ async function openVerse(id) {
   }
   if (passage.xrefs.length) {
     parts.push(make("h3", { textContent: "See also" }));
-    parts.push(...passage.xrefs.map((each) => make("p", {}, make("a", { href: passageUrl(each.passage_id), textContent: each.note || each.passage_id }))));
+    parts.push(...passage.xrefs.map((each) => make("p", {}, make("a", { href: passageUrl(each.passage_id), textContent: each.note || referenceOf(each.passage_id) }))));
   }
   find("#verse-parts").replaceChildren(...parts);
   state.about = { id, reference: passage.reference };
@@ -156,7 +163,7 @@ async function showSearch(words, book) {
   const { topics } = await get("topics", { limit: 12 });
   find("#topics").replaceChildren(...topics.map((each) => make("div", { className: "topic" },
     make("h2", { textContent: each.title }), make("p", { className: "soft", textContent: each.summary }),
-    make("div", {}, ...each.passages.map((id) => make("a", { href: passageUrl(id), textContent: id }))))));
+    make("div", {}, ...each.passages.map((id) => make("a", { href: passageUrl(id), textContent: referenceOf(id) }))))));
 }
 
 function showAsk() {
