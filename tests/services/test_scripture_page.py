@@ -121,7 +121,7 @@ def test_a_search_marks_what_it_found(visit: Visit) -> None:
 
 
 def test_a_question_is_answered_with_its_sources(visit: Visit) -> None:
-    """The answer is streamed and its sources are shown; again from the cache; about a verse, that one first."""
+    """The answer comes with its sources, and again from the cache; about a verse, that one comes first."""
     visit.open("#/ask")
     visit.page.get_by_role("button", name="What is said about love?").click()
     visit.shows("#answer", "these passages match best")
