@@ -20,8 +20,6 @@ File = Annotated[
     typer.Argument(
         help="OSIS XML (.xml, .osis), or a table with a line of column names (.tsv, .txt).",
         envvar="EPHEMERA_FILE",
-        exists=True,
-        dir_okay=False,
     ),
 ]
 Translation = Annotated[
@@ -48,6 +46,8 @@ def ingest(
     already is not written again, so an import that was interrupted continues when you run it again, and
     running it twice changes nothing. When the command ends, no reader sees the old content.
     """
+    if not file.is_file():
+        raise typer.BadParameter(f"{file} is not a file", param_hint="FILE")
     from ephemera.web import Problem
     from ephemera_services.runtime import InvalidSettings, read_settings
     from ephemera_services.scripture import ImportOptions, Settings, import_file
