@@ -1,13 +1,15 @@
 """`ephemera ingest`: import a whole translation or lexicon into the scripture service."""
 
+import json
 import os
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ephemera.cli import Command, DatabaseUrl, QueueUrl, Url, flag, run
+from ephemera.cli import AsJson, Command, DatabaseUrl, QueueUrl, Url, flag, run
 from ephemera.errors import EphemeraError
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ def ingest(
     name: TranslationName = None,
     rights: Rights = None,
     replace: Replace = False,
+    as_json: AsJson = False,
 ) -> None:
     """Import a translation or a lexicon into the scripture service, while it runs.
 
@@ -62,6 +65,13 @@ def ingest(
     except (EphemeraError, Problem) as failed:
         typer.echo(f"ephemera: {file.name} was not imported: {failed}", err=True)
         raise typer.Exit(1) from None
+    _print(done, replace=replace, as_json=as_json)
+
+
+def _print(done: "ImportProgress", *, replace: bool, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(asdict(done)))
+        return
     kind = "entries" if done.schema == "lexicon" else "verses"
     summary = f"{done.read:,} {kind}: {done.changed:,} new or changed, {done.read - done.changed:,} as before"
     typer.echo(summary + (f", {done.deleted:,} deleted" if replace else ""))
@@ -90,8 +100,8 @@ INGEST = Command(
             "kjv.osis.xml --translation kjv --url redis://127.0.0.1 --database-url postgresql://127.0.0.1/app",
         ),
         (
-            "a lexicon; the servers are named by EPHEMERA_URL and EPHEMERA_DATABASE_URL",
-            "strongs.tsv",
+            "a lexicon",
+            "strongs.tsv --url redis://127.0.0.1 --database-url postgresql://127.0.0.1/app",
         ),
     ),
     exits={1: "failure: the file is wrong, another ingest is in progress, or a server is down"},
