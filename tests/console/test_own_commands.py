@@ -38,7 +38,7 @@ def test_an_idle_console_sends_less_than_twenty_commands_a_second(
         assert "name=ephemera-console " in str(own_valkey.ask("CLIENT", "LIST"))
         page = browse(console)
         note = tile(page, "Commands").locator("xpath=following-sibling::*")
-        expect(note).to_have_text(re.compile(r"^per second, [\d,]+ own$"))
+        expect(note).to_have_text(re.compile(r"^/s, [\d,]+ own$"))
 
 
 def _total(server: Valkey) -> int:

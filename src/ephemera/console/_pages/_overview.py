@@ -81,7 +81,7 @@ class _Figures:
             self._health = tile("Health", "checking")
             self._memory = tile("Memory")
             self._keys = tile("Keys")
-            self._commands = tile("Commands", "per second")
+            self._commands = tile("Commands", "/s")
             self._hits = tile("Hit ratio", "in the last 30 s")
             self._evictions = tile("Evictions", "per second")
 
@@ -105,7 +105,7 @@ class _Figures:
         self._keys.show(f"{sum(sample.keys for sample in up):,}", format_count(clients, "client"))
         commands = sum(sample.commands or 0 for sample in up)
         own = min(commands, sum(sample.own_commands or 0 for sample in up))  # they are counted a moment later
-        self._commands.show(f"{commands:,.0f}", f"per second, {own:,.0f} own")
+        self._commands.show(f"{commands:,.0f}", f"/s, {own:,.0f} own")
         ratios = [sample.hit_ratio for sample in up if sample.hit_ratio is not None]
         self._hits.show(format_percent(sum(ratios) / len(ratios)) if ratios else "—")
         evicted = sum(sample.evictions or 0 for sample in up)
