@@ -105,3 +105,31 @@ async def test_prewarming_finds_the_affected_seasons(app: App, server: Valkey) -
     assert {f"league:{name}:{{{season}}}" for name in names for season in (CURRENT, "all")} <= stored
     assert f"lb:season:{{{CURRENT}}}" in stored
     assert not [key for key in stored if f"{{{PAST}}}" in key]
+
+
+async def test_a_second_season_starts(app: App) -> None:
+    """A new season is planned, then started: it is the current one, and the one before keeps its pages."""
+    form = {"name": "referee", "password": "correct horse battery"}
+    signed = await app.ask("POST", "/api/session", json=form)
+    cookie = {"cookie": signed.headers["set-cookie"].partition(";")[0]}
+
+    async def post(path: str, **body: Any) -> Any:
+        answer = await app.ask("POST", f"/api/admin/{path}", json=body, headers=cookie)
+        assert answer.status_code in (201, 204), answer.text
+        return answer.json() if answer.content else None
+
+    before = {path: await page(app, path) for path in (*LEAGUE, BOARD)}
+    season = (await post("seasons", competition="League", name="Next"))["id"]
+    fixture = {"round": 1, "home_id": 1, "away_id": 2, "kickoff": "2030-05-01T12:00:00Z", "venue": "Here"}
+    await post("matches", season_id=season, **fixture)
+    assert {path: await page(app, path) for path in before} == before
+    assert [row["venue"] for row in await page(app, LEAGUE[1], str(season))] == ["Here"]
+    await post(f"seasons/{season}/start")
+    await post(f"seasons/{season}/start")
+    statuses = {each["id"]: each["status"] for each in (await page(app, "/api/seasons"))[0]["seasons"]}
+    assert statuses == {season: "current", 2: "past", 1: "past"}
+    assert {row["club"]: row["points"] for row in await page(app, LEAGUE[0])} == {"Comet": 0, "Meteor": 0}
+    assert [row["venue"] for row in await page(app, LEAGUE[1])] == ["Here"]
+    assert await page(app, BOARD) == []
+    assert {path: await page(app, path, CURRENT) for path in before} == before
+    assert (await app.service.store[keys.SEASON_TABLE].page(season=CURRENT)).fresh == 30 * DAY * 1000

@@ -21,6 +21,7 @@ from ephemera_services.league.keys import (
     ACTIVE,
     ADMIN_STATS,
     ADS,
+    BOARD,
     BRACKET,
     CLUB,
     COMMENTS,
@@ -30,11 +31,13 @@ from ephemera_services.league.keys import (
     MINE,
     RESULTS,
     SCHEDULE,
+    SEASON_BOARD,
     SEASON_BRACKET,
     SEASON_RESULTS,
     SEASON_SCHEDULE,
     SEASON_STATS,
     SEASON_TABLE,
+    SEASONS,
     STATS,
     TABLE,
     VERSIONS,
@@ -110,6 +113,9 @@ async def _pages_of_row(sql: AsyncConnection, row: RowChange) -> Affected:
             return Affected([*pages, ACHIEVEMENTS.at(user_id=user_id)])
         case "ads":
             return Affected([ADS.at()])
+        case "seasons":
+            boards = [BOARD.at(board="season"), SEASON_BOARD.at(board="season", season=str(row.id))]
+            return Affected([SEASONS.at(), *season_pages(row.id), *boards])
     return Affected()  # users and assignments are on no page, players by the events that name them
 
 

@@ -27,16 +27,21 @@ from ephemera_services.league.tables import (
     ads,
     clubs,
     comments,
+    competitions,
     events,
     matches,
     metadata,
     predictions,
+    seasons,
     users,
 )
 from ephemera_services.runtime import problem
 
 TABLES = {
-    str(table.name): table for table in (clubs, players, matches, events, assignments, comments, users, ads)
+    str(table.name): table
+    for table in (
+        *(competitions, seasons, clubs, players, matches, events, assignments, comments, users, ads),
+    )
 }
 """The tables that edits change."""
 SERVICE = Session("0", "service", "admin")

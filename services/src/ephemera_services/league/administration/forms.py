@@ -149,6 +149,14 @@ class NewFixture(RequestBody):
         return self
 
 
+class NewSeason(RequestBody):
+    """A season to create."""
+
+    competition: Line
+    """By its name; one that is new is created."""
+    name: Line
+
+
 class FixtureChange(RequestBody):
     """A fixture to move: a new kick-off, a new venue, or both. A postponed one is scheduled again."""
 

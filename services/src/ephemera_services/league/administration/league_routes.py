@@ -18,11 +18,12 @@ from ephemera_services.league.administration.forms import (
     Helpers,
     Id,
     NewFixture,
+    NewSeason,
     PlayerForm,
 )
 from ephemera_services.league.administration.tables import assignments, players
 from ephemera_services.league.seasons import current_season
-from ephemera_services.league.tables import clubs, events, matches, users
+from ephemera_services.league.tables import clubs, competitions, events, matches, seasons, users
 from ephemera_services.runtime import problem, problems
 
 router = APIRouter(prefix="/api/admin", tags=["administration"], responses=problems(403, 429))
@@ -84,6 +85,34 @@ async def remove_player(player_id: Id, admin: Admin, service: Service) -> None:
     """Remove a player from their club; goals and cards keep the name."""
     async with service.editor.edit(admin, "removal of a player") as edit:
         await edit.delete(players, player_id)
+
+
+@router.post("/seasons", status_code=201, responses=problems(404, 409))
+async def add_season(form: NewSeason, admin: Admin, service: Service) -> Created:
+    """Create a season, to plan its fixtures; it is shown by default once it starts."""
+    known = select(competitions.c.id).where(competitions.c.name == form.competition)
+    async with service.editor.edit(admin, "new season") as edit:
+        competition_id = (await edit.sql.execute(known)).scalar_one_or_none()
+        if competition_id is None:
+            competition_id = await edit.insert(competitions, name=form.competition, position=1000)
+        return Created(id=await edit.insert(seasons, competition_id=competition_id, name=form.name))
+
+
+@router.post("/seasons/{season_id}/start", status_code=204, responses=problems(404, 409))
+async def start_season(season_id: Id, admin: Admin, service: Service) -> None:
+    """Start a season: it is the current one of its competition, and the one before is past. Idempotent."""
+    async with service.editor.edit(admin, "start of a season") as edit:
+        season = await lock(edit.sql, seasons, season_id)
+        if season.status == "past":
+            raise problem(409, "The season is over.")
+        others = select(seasons.c.id).where(
+            seasons.c.competition_id == season.competition_id,
+            seasons.c.status == "current",
+            seasons.c.id != season_id,
+        )
+        for other in (await edit.sql.execute(others)).scalars().all():
+            await edit.update(seasons, other, status="past")
+        await edit.update(seasons, season_id, status="current")
 
 
 @router.post("/matches", status_code=201, responses=problems(404, 409))
