@@ -7,8 +7,7 @@ twice, with the same id.
 
 Requests are signed as in the Standard Webhooks specification: `Webhook-Signature` is `v1,` and the base64 of
 the HMAC-SHA256 of id, timestamp and body, joined by dots, with the webhook's secret. They are sent only to
-public addresses, over HTTPS, unless EPHEMERA_SLIDES_WEBHOOKS_ANYWHERE is set: a URL must not make the service
-call its own network. Redirects are not followed.
+public addresses, over HTTPS (`OutboundRequests`), unless EPHEMERA_SLIDES_WEBHOOKS_ANYWHERE is set.
 """
 
 from __future__ import annotations
@@ -17,18 +16,15 @@ import asyncio
 import base64
 import hashlib
 import hmac
-import ipaddress
 import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from datetime import timedelta
 from typing import Any
-from urllib.parse import urlsplit
 from uuid import UUID, uuid4, uuid5
 
-import httpx
 import msgspec
 from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
@@ -38,7 +34,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from ephemera import Store
 from ephemera.errors import ConnectionFailed, EphemeraError
 from ephemera.patterns.events import Delivery, Redeliver
-from ephemera_services.runtime import advisory_lock, problem
+from ephemera_services.runtime import OutboundFailed, OutboundRequests, advisory_lock, problem
 from ephemera_services.slides.keys import MAX_WEBHOOK_ATTEMPTS, WEBHOOKS, WebhookDue
 from ephemera_services.slides.plans import PLANS
 from ephemera_services.slides.tables import organizations, webhook_deliveries, webhooks
@@ -46,7 +42,6 @@ from ephemera_services.slides.tables import organizations, webhook_deliveries, w
 FEATURE = "webhooks"
 """The feature of a plan that webhooks need."""
 _MAX_WEBHOOKS = 10  # of an organization
-_TIMEOUT = 10.0  # seconds
 _SWEEP = timedelta(minutes=1)
 _RETRIES = Redeliver(first=timedelta(seconds=2), longest=timedelta(minutes=10))
 
@@ -63,12 +58,11 @@ class Webhooks:
     def __init__(self, engine: AsyncEngine, store: Store, *, anywhere: bool) -> None:
         self._engine = engine
         self._stream = store[WEBHOOKS]
-        self._anywhere = anywhere
-        self._http = httpx.AsyncClient(timeout=_TIMEOUT, follow_redirects=False, trust_env=False)
+        self._requests = OutboundRequests(anywhere=anywhere)
 
     async def add(self, organization_id: UUID, url: str) -> tuple[UUID, str]:
         """Create a webhook; its id and its secret, which is shown once. 409 if there are too many."""
-        self._check(url)
+        self._requests.check(url, "a webhook")
         webhook_id, secret = uuid4(), "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
         row = {"id": webhook_id, "organization_id": organization_id, "url": url, "secret": secret}
         async with self._engine.begin() as sql:
@@ -110,7 +104,7 @@ class Webhooks:
     async def run(self) -> AsyncIterator[None]:
         """Deliver within a block."""
         async with (
-            self._http,
+            aclosing(self._requests),
             self._stream.consume("senders", self.deliver, on_error={WebhookFailed: _RETRIES}),
         ):
             sweeping = asyncio.create_task(self._sweep(), name="slides-webhooks")
@@ -149,32 +143,10 @@ class Webhooks:
             "webhook-signature": signature(row.secret, str(row.id), now, body),
         }
         try:
-            url, host = await self._resolve(row.url)
-            request = self._http.build_request("POST", url, content=body, headers={**headers, "host": host})
-            request.extensions["sni_hostname"] = host.rpartition(":")[0] or host
-            reply = await self._http.send(request, stream=True)
-            await reply.aclose()
-        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as failed:
-            return None, f"{type(failed).__name__}: {failed}"[:300]
-        return reply.status_code, None if reply.is_success else f"it answered {reply.status_code}"
-
-    async def _resolve(self, url: str) -> tuple[str, str]:
-        """The URL with an address in place of the name, and the name: no second lookup can differ."""
-        parts = urlsplit(url)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        found = await asyncio.get_running_loop().getaddrinfo(parts.hostname, port, type=1)
-        address = str(found[0][4][0])
-        if not self._anywhere and not ipaddress.ip_address(address).is_global:
-            raise ValueError("the URL is not one of a public address")
-        shown = f"[{address}]" if ":" in address else address
-        return parts._replace(netloc=f"{shown}:{port}").geturl(), parts.netloc.rpartition("@")[2]
-
-    def _check(self, url: str) -> None:
-        parts = urlsplit(url)
-        if parts.scheme != "https" and not (self._anywhere and parts.scheme == "http"):
-            raise problem(422, "The URL of a webhook must begin with https://.")
-        if not parts.hostname or parts.username is not None:
-            raise problem(422, "The URL of a webhook must have a host, and no user or password.")
+            status = await self._requests.post(row.url, body, headers)
+        except OutboundFailed as failed:
+            return None, str(failed)
+        return status, None if 200 <= status < 300 else f"it answered {status}"
 
     async def _sweep(self) -> None:
         """Publish again what the stream lost: pending deliveries that were not tried for a while."""
