@@ -43,7 +43,7 @@ $(BIN)/python:
 
 # One stamp per set of extras: reinstalled only when what they list has changed.
 $(VENV)/.%-installed: pyproject.toml services/pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$*]' --editable services
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$*]' --editable 'services[push]'
 	@touch $@
 
 demo: $(VENV)/.console-installed

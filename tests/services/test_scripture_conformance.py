@@ -66,7 +66,7 @@ def test_every_error_is_a_problem_document(document: Any) -> None:
 
 
 def test_operations_say_whom_they_are_for(document: Any) -> None:
-    """Reading and asking take a token or none, the rest needs one, and health nothing at all."""
+    """Reading and asking take a token or none, the rest needs one; health, links and a public key do not."""
     kinds: dict[str, set[str]] = {"optional": set(), "bearer": set(), "open": set()}
     for path, operations in document["paths"].items():
         for operation in operations.values():
@@ -89,6 +89,9 @@ def test_operations_say_whom_they_are_for(document: Any) -> None:
         },
         "bearer": {
             "/me/preferences",
+            "/me/notifications",
+            "/me/push-subscriptions",
+            "/me/push-subscriptions/{subscription_id}",
             "/users",
             "/users/{user_id}/plan",
             "/plans/{plan}/features/{feature}",
@@ -102,5 +105,5 @@ def test_operations_say_whom_they_are_for(document: Any) -> None:
             "/ingest/lexicon/{word_id}",
             "/metrics",
         },
-        "open": {"/healthz", "/readyz"},
+        "open": {"/healthz", "/readyz", "/unsubscribe", "/push/public-key"},
     }

@@ -5,7 +5,13 @@ from __future__ import annotations
 from fastapi import FastAPI
 
 from ephemera_services.runtime import ServiceDefinition, create_application, web_page_router
-from ephemera_services.scripture import account_routes, ai_routes, content_routes, ingest_routes
+from ephemera_services.scripture import (
+    account_routes,
+    ai_routes,
+    content_routes,
+    ingest_routes,
+    notification_routes,
+)
 from ephemera_services.scripture.answers import semantic_backend
 from ephemera_services.scripture.corpus import SCHEMAS
 from ephemera_services.scripture.keys import ANSWERS, catalogue
@@ -26,6 +32,7 @@ def create_app(settings: Settings) -> FastAPI:
         ai_routes.router,
         account_routes.router,
         ingest_routes.router,
+        notification_routes.router,
         web_page_router("scripture"),
     )
 

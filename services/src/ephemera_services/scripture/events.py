@@ -15,6 +15,9 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
     to: str
     subject: str
     text: str
+    user_id: str = ""
+    """Whose choices and browsers count; without it the mail is sent anyway, and nothing is pushed."""
+    kind: str = "account"
 
 
 class PartOf(msgspec.Struct, frozen=True, array_like=True):

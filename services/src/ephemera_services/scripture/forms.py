@@ -202,6 +202,54 @@ class PreferencesForm(RequestBody):
     verse_numbers: StrictBool = True
 
 
+class Channels(RequestBody):
+    """Whether a kind of notification is sent, by channel."""
+
+    mail: StrictBool
+    push: StrictBool
+
+
+class NotificationsForm(RequestBody):
+    """What a user is notified of: changes of the account, and new content."""
+
+    account: Channels
+    content: Channels
+
+
+class PushKey(BaseModel):
+    """The key that browsers subscribe with."""
+
+    public_key: str
+
+
+class PushKeys(RequestBody):
+    """The keys of a browser, in base64url: a point of P-256, and a secret of 16 bytes."""
+
+    p256dh: Annotated[str, Field(pattern=r"^B[A-Za-z0-9_-]{86}$")]
+    auth: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{22}$")]
+
+
+class PushSubscriptionForm(RequestBody):
+    """A subscription as the browser's `PushSubscription.toJSON()` gives it."""
+
+    endpoint: Annotated[
+        str,
+        Field(
+            pattern=r"^https?://[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?/[\x21-\x7e]*$",
+            max_length=1000,
+            examples=["https://push.example.com/send/f2a9"],
+        ),
+    ]
+    keys: PushKeys
+    expiration_time: Annotated[float | None, Field(alias="expirationTime", description="Not used")] = None
+
+
+class PushSubscriptionView(BaseModel):
+    """A stored subscription."""
+
+    subscription_id: UUID
+
+
 class UserForm(RequestBody):
     """A user of the identity service."""
 

@@ -20,7 +20,10 @@ from ephemera_services.scripture.ingest import Ingest
 from ephemera_services.scripture.invalidation import Invalidation
 from ephemera_services.scripture.key_set import KeySet
 from ephemera_services.scripture.keys import PREFERENCES, ReadingPreferences
+from ephemera_services.scripture.notifications import NotificationPreferences, UnsubscribeLinks
 from ephemera_services.scripture.outbox import Outbox
+from ephemera_services.scripture.push import Push
+from ephemera_services.scripture.push_messages import PushMessages
 from ephemera_services.scripture.revocations import Revocations
 from ephemera_services.scripture.search import Search
 from ephemera_services.scripture.settings import Settings
@@ -38,6 +41,9 @@ class Scripture:
     users: Users
     preferences: BoundPreferences[ReadingPreferences]
     ingest: Ingest
+    notifications: NotificationPreferences
+    unsubscribe_links: UnsubscribeLinks
+    push: Push
 
 
 @asynccontextmanager
@@ -54,9 +60,13 @@ async def open_scripture(settings: Settings, resources: Resources) -> AsyncItera
         answers = await stack.enter_async_context(Answers.open(settings, store, search, engine))
         users = Users(engine, store, outbox)
         invalidation = Invalidation(store)
+        choices = NotificationPreferences(engine)
+        links = UnsubscribeLinks(settings.unsubscribe_key, settings.public_url)
+        push = Push(engine, choices, _messages(settings), anywhere=settings.push_anywhere)
+        stack.push_async_callback(push.aclose)
         if settings.consumers:
-            mailer = Mailer(engine, _transport(settings), settings.mail_from)
-            consumers = Consumers(engine, store, users, outbox, mailer, invalidation)
+            mailer = Mailer(engine, _transport(settings), settings.mail_from, choices, links)
+            consumers = Consumers(engine, store, users, outbox, mailer, invalidation, push, choices)
             await stack.enter_async_context(consumers.run())
         yield Scripture(
             gate=Gate(store, keys, revocations, users, settings),
@@ -66,6 +76,9 @@ async def open_scripture(settings: Settings, resources: Resources) -> AsyncItera
             users=users,
             preferences=store[PREFERENCES],
             ingest=Ingest(engine, store, outbox, invalidation),
+            notifications=choices,
+            unsubscribe_links=links,
+            push=push,
         )
 
 
@@ -74,6 +87,11 @@ def _transport(settings: Settings) -> MailTransport:
         return NoMailServer()
     url = settings.mail_url.reveal()
     return SmtpTransport(url, ca=settings.mail_ca, plaintext=settings.mail_plaintext)
+
+
+def _messages(settings: Settings) -> PushMessages | None:
+    key, contact = settings.vapid_key, settings.vapid_contact
+    return None if key is None or contact is None else PushMessages(key, contact)
 
 
 async def _prepare(engine: AsyncEngine) -> None:

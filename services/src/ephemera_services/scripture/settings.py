@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar
 import msgspec
 
 from ephemera_services.runtime import InvalidSettings, Secret, ServiceSettings, mail_problems
+from ephemera_services.scripture.push_messages import push_problems
 
 _WEB = ("http://", "https://")
 _KEY_SET = "/.well-known/jwks.json"
@@ -58,6 +59,16 @@ class Settings(ServiceSettings, kw_only=True, frozen=True):
     """Send mails without TLS, to `smtp://` on this machine only."""
     mail_from: str = "scripture@localhost"
     """The sender of mails."""
+    public_url: str | None = None
+    """The address of this service for users, such as `https://texts.example.com`, for links in mails."""
+    unsubscribe_key: Secret | None = None
+    """Signs the links that end mails, at least 32 characters: `openssl rand -base64 32`."""
+    vapid_key: Secret | None = None
+    """The private key for Web Push, P-256 in base64url; without it there are no push notifications."""
+    vapid_contact: str | None = None
+    """Whom push services write to: `mailto:` and an address, or `https://` and a page."""
+    push_anywhere: bool = False
+    """Whether push services may be plain HTTP and in private networks; for development."""
     consumers: bool = True
     """Whether the service handles events itself; set to false if `ephemera worker` does."""
     ingest_bytes: Annotated[int, msgspec.Meta(ge=1000, le=50_000_000)] = 2_000_000
@@ -98,6 +109,13 @@ class Settings(ServiceSettings, kw_only=True, frozen=True):
             yield "REVOCATIONS", "set the URL of the list of ended sign-ins, or none to do without it"
         if self.revocations not in (None, "none") and not str(self.revocations).startswith(_WEB):
             yield "REVOCATIONS", "it must begin with http:// or https://, or be none"
+        if self.public_url is not None and not self.public_url.startswith(_WEB):
+            yield "PUBLIC_URL", "it must begin with http:// or https://"
+        if self.unsubscribe_key is not None and len(self.unsubscribe_key.reveal()) < 32:
+            yield "UNSUBSCRIBE_KEY", "it must have at least 32 characters"
+        if self.unsubscribe_key is not None and self.public_url is None:
+            yield "PUBLIC_URL", "the links that UNSUBSCRIBE_KEY signs need it"
+        yield from push_problems(self.vapid_key, self.vapid_contact)
         yield from mail_problems(self.mail_url, self.mail_ca, plaintext=self.mail_plaintext)
 
     def revocations_url(self) -> str | None:

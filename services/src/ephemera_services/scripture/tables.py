@@ -115,6 +115,32 @@ users = Table(
 )
 Index("users_by_email", func.lower(users.c.email), unique=True)
 
+notification_preferences = Table(
+    "notification_preferences",
+    metadata,
+    Column("user_id", Uuid, ForeignKey(users.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("kind", Text, primary_key=True),
+    Column("channel", Text, primary_key=True),
+    Column("enabled", Boolean, nullable=False),
+)
+Index(
+    "notification_preferences_by_kind",
+    notification_preferences.c.kind,
+    postgresql_where=notification_preferences.c.enabled,
+)
+
+push_subscriptions = Table(
+    "push_subscriptions",
+    metadata,
+    Column("id", Uuid, primary_key=True, comment="made from the endpoint"),
+    Column("user_id", Uuid, ForeignKey(users.c.id, ondelete="CASCADE"), nullable=False, index=True),
+    Column("endpoint", Text, nullable=False),
+    Column("p256dh", Text, nullable=False),
+    Column("auth", Text, nullable=False),
+    Column("last_key", Text, comment="the last notification that its push service took"),
+    _now("created_at"),
+)
+
 plan_features = Table(
     "plan_features",
     metadata,
