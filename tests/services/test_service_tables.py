@@ -17,15 +17,21 @@ from ephemera.embedded import Postgres
 from ephemera.errors import InvalidDeclaration, SchemaMismatch
 from ephemera.patterns.jobs import sql_engine
 from ephemera.sql import Revision, create_declared_tables, migrate, upgrade_sql, versions
-from ephemera_services import identity, slides
+from ephemera_services import feed, identity, league, scripture, slides
+from ephemera_services.feed.keys import metadata as feed_tables
 from ephemera_services.identity.tables import metadata as identity_tables
+from ephemera_services.league.tables import metadata as league_tables
 from ephemera_services.runtime import declare_tables
 from ephemera_services.runtime.resources import open_engine
+from ephemera_services.scripture.tables import metadata as scripture_tables
 from ephemera_services.slides.tables import metadata as slides_tables
 
 SERVICES = [
     pytest.param(slides.catalogue, slides_tables, id="slides"),
     pytest.param(identity.catalogue, identity_tables, id="identity"),
+    pytest.param(scripture.catalogue, scripture_tables, id="scripture"),
+    pytest.param(feed.catalogue, feed_tables, id="feed"),
+    pytest.param(league.catalogue, league_tables, id="league"),
 ]
 
 

@@ -20,6 +20,7 @@ from ephemera.patterns.planner import Plan, Planner, PlannerRetention, PlannerTi
 from ephemera.patterns.progress import Progress
 from ephemera_services.feed.settings import Settings
 from ephemera_services.feed.tables import FeedTables, cluster_columns, insight_columns
+from ephemera_services.runtime import declare_tables
 
 MAX_RUN = timedelta(minutes=4)
 """Shorter than the mark of an enqueued user (300 s), so that a run ends before the user is enqueued again."""
@@ -64,6 +65,7 @@ class FeedKeys:
             cluster_columns=cluster_columns(),
         )
         self.tables = FeedTables(self.metadata, self.planner.tables.insights)
+        declare_tables(self.catalogue, self.metadata)
         self.updates: Events[ClusterUpdate] = Events(
             self.catalogue,
             "cluster_update",

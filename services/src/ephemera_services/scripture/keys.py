@@ -21,7 +21,7 @@ from ephemera.patterns.locks import Locks
 from ephemera.patterns.preferences import Preferences
 from ephemera.patterns.rate_limits import RateLimits, WhenDown, local_share, token_bucket
 from ephemera.patterns.semantic_cache import ModelCalls, Scope, SemanticCache
-from ephemera_services.runtime import declare_user_events
+from ephemera_services.runtime import declare_tables, declare_user_events
 from ephemera_services.scripture.events import ContentChanged, Notification
 from ephemera_services.scripture.records import (
     AiAnswer,
@@ -33,6 +33,7 @@ from ephemera_services.scripture.records import (
     Topic,
     Translation,
 )
+from ephemera_services.scripture.tables import metadata
 
 LOCAL_MAX_AGE = timedelta(seconds=1)
 _HOUR = timedelta(hours=1)
@@ -233,3 +234,6 @@ INGEST_LOCK = Locks(
     lease=timedelta(seconds=120),
     purpose="One ingest of a schema at a time",
 )
+
+TABLES = declare_tables(catalogue, metadata)
+"""The service's own tables in SQL, for `ephemera migrate`."""
