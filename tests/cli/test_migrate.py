@@ -82,5 +82,5 @@ async def test_wrong_names_and_databases_are_one_line(engine: AsyncEngine) -> No
     outcome = await run("up", *WHAT, "--database-url", "postgresql://localhost:1/none")
     assert outcome.code == 1
     assert outcome.err.startswith("ephemera: the database refused")
-    empty = await run("up", "--catalogue", "identity")
+    empty = await run("up", "--catalogue", "tests.cli.shop_keys:catalogue")
     assert (empty.code, empty.err) == (0, "No tables are declared.\n")

@@ -27,6 +27,8 @@ class ShrinkingPool(AsyncAdaptedQueuePool):
     closed. Connections are closed on the event loop that last returned one.
     """
 
+    _sqla_logger_namespace = "sqlalchemy.pool.impl.ShrinkingPool"  # what SQLAlchemy logs is not ours
+
     def __init__(
         self,
         creator: Any,
