@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ephemera_services.league.administration.tables import players
+from ephemera_services.league.administration_tables import players
 from ephemera_services.league.tables import (
     ads,
     clubs,

@@ -26,7 +26,7 @@ from ephemera.patterns.sessions import Sessions
 from ephemera.patterns.windows import Windows
 from ephemera.patterns.write_behind import DeferredRecords
 from ephemera_services.league import loaders, seasons
-from ephemera_services.league.tables import metadata
+from ephemera_services.league.administration_tables import changes
 from ephemera_services.runtime import SignInAttempts, declare_tables
 
 catalogue = Catalogue("league")
@@ -386,5 +386,5 @@ LEADERBOARDS_LOCK = Locks(
     catalogue, "lock:leaderboards", lease=timedelta(seconds=10), purpose="One process computes leaderboards"
 )
 
-TABLES = declare_tables(catalogue, metadata)
-"""The service's own tables in SQL, for `ephemera migrate`."""
+TABLES = declare_tables(catalogue, changes.metadata)
+"""The service's own tables in SQL, those of the administration included, for `ephemera migrate`."""

@@ -23,7 +23,7 @@ from ephemera_services.league.administration.forms import (
 )
 from ephemera_services.league.administration.live_control import HELPERS_DAY, require_control
 from ephemera_services.league.administration.previews import preview
-from ephemera_services.league.administration.tables import changes
+from ephemera_services.league.administration_tables import changes
 from ephemera_services.league.forms import Goals
 from ephemera_services.league.keys import Session
 from ephemera_services.league.service import League

@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from ephemera import Store
 from ephemera.patterns.http_cache import PageRef
 from ephemera_services.league.administration.edits import Edit, RowChange, recorded, undo
-from ephemera_services.league.administration.tables import changes
+from ephemera_services.league.administration_tables import changes
 from ephemera_services.league.affected_pages import Affected, pages_of
 from ephemera_services.league.keys import (
     ADMINS,

@@ -20,7 +20,7 @@ from sqlalchemy import DateTime, Row, Table, delete, func, insert, select, updat
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ephemera_services.league.administration.tables import assignments, changes, players
+from ephemera_services.league.administration_tables import assignments, changes, players
 from ephemera_services.league.keys import Session
 from ephemera_services.league.points import points_update
 from ephemera_services.league.tables import (

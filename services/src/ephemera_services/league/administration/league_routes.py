@@ -21,7 +21,7 @@ from ephemera_services.league.administration.forms import (
     NewSeason,
     PlayerForm,
 )
-from ephemera_services.league.administration.tables import assignments, players
+from ephemera_services.league.administration_tables import assignments, players
 from ephemera_services.league.seasons import current_season
 from ephemera_services.league.tables import clubs, competitions, events, matches, seasons, users
 from ephemera_services.runtime import problem, problems

@@ -24,7 +24,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from ephemera_services.league.administration.editor import Editor
 from ephemera_services.league.administration.edits import Edit, lock, recorded, repeated
 from ephemera_services.league.administration.forms import Action
-from ephemera_services.league.administration.tables import assignments, changes
+from ephemera_services.league.administration_tables import assignments, changes
 from ephemera_services.league.keys import Session
 from ephemera_services.league.tables import events, matches
 from ephemera_services.runtime import problem

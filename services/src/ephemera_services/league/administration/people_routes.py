@@ -25,7 +25,7 @@ from ephemera_services.league.administration.forms import (
     UserChange,
     UserList,
 )
-from ephemera_services.league.administration.tables import changes
+from ephemera_services.league.administration_tables import changes
 from ephemera_services.league.keys import RESOURCES
 from ephemera_services.league.tables import comments, users
 from ephemera_services.runtime import problem, problems

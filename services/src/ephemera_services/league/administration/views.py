@@ -26,7 +26,7 @@ from ephemera_services.league.administration.live_control import (
     clock,
     controlled_by,
 )
-from ephemera_services.league.administration.tables import assignments, changes, players
+from ephemera_services.league.administration_tables import assignments, changes, players
 from ephemera_services.league.keys import Session
 from ephemera_services.league.tables import clubs, comments, events, matches, predictions, users
 from ephemera_services.runtime import problem
