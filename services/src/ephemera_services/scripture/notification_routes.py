@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -22,9 +24,20 @@ router = APIRouter(tags=["notifications"])
 Reader = Annotated[Caller, Depends(Bearer())]
 Token = Annotated[str, Query(pattern=TOKEN, max_length=120)]
 
+_STYLE = """
+:root { color-scheme: light dark; --ink: #2a2119; --accent: #7a3b1d; font: 16px/1.5 system-ui, sans-serif; }
+body { margin: 0; background: #faf6ef; color: var(--ink); }
+main { max-width: 30rem; margin: 10vh auto; padding: 0 1.2rem; }
+h1 { font: 600 1.7rem/1.25 Georgia, serif; }
+button { font: inherit; font-weight: 600; padding: .7rem 1.2rem; border: 0; border-radius: .55rem;
+  background: var(--accent); color: #fff; cursor: pointer; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #efe7db; --accent: #eeb07f; } body { background: #16130f; } button { color: #2a1608; }
+}"""
+_STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 _PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Unsubscribe</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark"><meta name="robots" content="noindex"></head>
+<meta name="robots" content="noindex"><style>{}</style></head>
 <body><main><h1>Unsubscribe</h1>{}</main></body></html>"""
 _ASKED = "<p>Do you want no more mails about {}?</p><form method=post><button>Unsubscribe</button></form>"
 _DONE = "<p>You will get no more mails about {}.</p>"
@@ -32,7 +45,8 @@ _ABOUT = {"account": "your account", "content": "new content"}
 _HEADERS = {
     "cache-control": "no-store",
     "content-security-policy": (
-        "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+        f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; frame-ancestors 'none'; base-uri 'none'; "
+        "form-action 'self'"
     ),
 }
 
@@ -94,4 +108,4 @@ def _user_id(caller: Caller) -> UUID:
 
 
 def _page(text: str, kind: str) -> HTMLResponse:
-    return HTMLResponse(_PAGE.format(text.format(_ABOUT[kind])), headers=_HEADERS)
+    return HTMLResponse(_PAGE.format(_STYLE, text.format(_ABOUT[kind])), headers=_HEADERS)
