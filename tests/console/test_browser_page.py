@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from ephemera import Catalogue, Store, connect, embedded, fixed
 from ephemera.console._connections import ConsoleService, Service
 from ephemera.console._formats import HIDDEN
 from ephemera.console._key_search import PAGE, KeyScope, KeySearch
-from ephemera.console._key_values import KeyEntry, read_entry
+from ephemera.console._key_values import TOO_LARGE, KeyEntry, read_entry
 from ephemera.embedded import Valkey
 from ephemera.errors import KeyNotChanged
-from ephemera.keyspace import Keyspace
+from ephemera.keyspace import CodecName, Keyspace
 from ephemera.patterns.locks import Locks
 from tests.console.browser_pages import FITS, expect, region, row_of
 from tests.console.console_process import RunningConsole, running_console, settled
 from tests.console.shop_keys import BASKET, NOTE, PROFILE, SESSION, VISITS, Session, catalogue
+from tests.least_privilege import admitted
 
 MARKUP = "<img src=x onerror=\"document.title='owned'\">"
 VIEWER = "the password of a viewer"
@@ -125,6 +127,48 @@ async def test_an_edited_value_keeps_its_ttl_and_fits_its_type(server: Valkey) -
                 await counter.replace(wrong)
 
 
+class Record(msgspec.Struct):
+    """A record with parts that JSON writes as text."""
+
+    name: str
+    data: bytes
+    at: datetime
+
+
+@pytest.mark.parametrize("codec", ["json", "msgpack"])
+async def test_records_and_bytes_are_edited_as_json(server: Valkey, codec: CodecName) -> None:
+    """The text is decoded as the declared type, whatever stores it; what does not fit is refused."""
+    declared = Catalogue("records")
+    day = fixed(days=1)
+    records = declared.value("record:{id}", Record, codec=codec, lifetime=day, purpose="Records")
+    blobs = declared.value("blob:{id}", bytes, lifetime=day, purpose="Bytes")
+    at = datetime(2026, 11, 1, tzinfo=UTC)
+    async with connect(server.url, declared) as store:
+        service = service_of(store, declared)
+        await store[records].put(Record("book", b"1", at), id=1)
+        shown = await entry(scope_of(service, records), "record:1")
+        await shown.replace(shown.text.replace("book", "bread").replace("MQ==", "Mg=="))
+        assert await store[records].get(id=1) == Record("bread", b"2", at)
+        for wrong in ('{"name": "bread"}', shown.text.replace("Mg==", "?"), "[]", "bread"):
+            with pytest.raises(KeyNotChanged, match="does not decode"):
+                await shown.replace(wrong)
+        await store[blobs].put(b"1", id=1)
+        await (await entry(scope_of(service, blobs), "blob:1")).replace('"Mg=="')
+        assert await store[blobs].get(id=1) == b"2"
+
+
+async def test_another_service_on_the_server_keeps_its_secrets(server: Valkey) -> None:
+    """Its sensitive keys are undeclared for this one, and still hidden."""
+    codes = Catalogue("codes")
+    code = codes.value("code:{phone}", str, sensitive=True, lifetime=fixed(minutes=5), purpose="Codes")
+    async with connect(server.url, catalogue, codes) as store:
+        await store[code].put("482", phone="555")
+        undeclared = KeyScope(service_of(store), "cache", None, (service_of(store, codes),))
+        assert await found(KeySearch(undeclared, "555")) == set()
+        shown = await entry(undeclared, "code:555")
+        assert (shown.text, shown.may_delete) == (HIDDEN, False)
+
+
 async def test_what_a_pattern_must_keep_cannot_be_deleted(server: Valkey) -> None:
     """A key of role queue that a pattern declares stays; one that a service declares itself does not."""
     declared = Catalogue("depot")
@@ -177,6 +221,34 @@ def allowed(depot: Valkey, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield running
 
 
+async def test_the_acl_of_a_console_is_enough(depot: Valkey) -> None:
+    """Searches and changes need no more rights than docs give a console, and no large value is read."""
+    purposes = ("service", "metrics", "monitoring")
+    async with (
+        admitted(depot.url, catalogue, purposes=purposes) as user,
+        connect(user.url, catalogue) as store,
+    ):
+        service = service_of(store)
+        assert await found(KeySearch(scope_of(service, None), "legacy:1")) == {b"legacy:1"}
+        await store[NOTE].put("a", note_id=1)
+        note = await entry(scope_of(service, NOTE), "note:1")
+        await note.replace("b")
+        await note.expire(60)
+        await note.delete()
+        await store[NOTE].put("x" * 1_000_000, note_id=1)
+        depot.ask("CONFIG", "RESETSTAT")
+        large = await entry(scope_of(service, NOTE), "note:1")
+        assert (large.text, large.raw) == (TOO_LARGE, None)
+        assert "cmdstat_get:" not in str(depot.ask("INFO", "commandstats"))
+        await large.delete()
+        assert await user.denied() == []
+
+
+def asked(page: Any, question: str) -> Any:
+    """The confirmation with this text: the drawer is a dialog, too, with buttons of the same names."""
+    return page.get_by_role("dialog").filter(has_text=question)
+
+
 def test_an_administrator_edits_and_deletes_a_key(
     allowed: RunningConsole, depot: Valkey, browse: Callable[..., Any]
 ) -> None:
@@ -194,12 +266,12 @@ def test_an_administrator_edits_and_deletes_a_key(
     assert json.loads(editor.input_value()) == {"name": "User 17", "city": MARKUP}
     editor.fill('{"name": "Renamed"}')
     panel.get_by_role("button", name="Save").click()
-    page.get_by_role("dialog").last.get_by_role("button", name="Save").click()
+    asked(page, "Its TTL stays.").get_by_role("button", name="Save").click()
     page.get_by_text("The value is saved.").wait_for()
     assert '{"name":"Renamed"}' in str(depot.ask("GET", "cache:profile:17"))
     assert int(str(depot.ask("TTL", "cache:profile:17"))) > 0
     panel.get_by_role("button", name="Delete").click()
-    page.get_by_role("dialog").last.get_by_role("button", name="Delete").click()
+    asked(page, "This cannot be undone.").get_by_role("button", name="Delete").click()
     page.get_by_text("The key is deleted.").wait_for()
     expect(keys).to_contain_text("0 keys")
     assert depot.ask("EXISTS", "cache:profile:17") == 0

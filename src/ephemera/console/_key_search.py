@@ -9,6 +9,7 @@ A key that may be a secret is never found by its text, because that would confir
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from ephemera.console._connections import Service
@@ -29,6 +30,8 @@ class KeyScope:
     service: Service
     role: Role
     keyspace: Keyspace[Any] | None
+    others: tuple[Service, ...] = ()
+    """Services whose keys may be on the same server, where they are undeclared for this one."""
 
     @property
     def client(self) -> Client:
@@ -53,10 +56,11 @@ class KeyScope:
             and shown == self.keyspace.pattern
         )
 
-    @property
+    @cached_property
     def _sensitive_heads(self) -> set[str]:
         """What the keys of sensitive keyspaces begin with: undeclared ones like them may be secrets, too."""
-        return {_head(each.template.literals[0]) for each in self.service.keyspaces if each.sensitive}
+        keyspaces = [each for service in (self.service, *self.others) for each in service.keyspaces]
+        return {_head(each.template.literals[0]) for each in keyspaces if each.sensitive}
 
 
 def _head(key: str) -> str:
@@ -90,8 +94,10 @@ class KeySearch:
 
     async def _has_exact(self) -> bool:
         """Whether the text is a whole key, which needs no scan to find."""
-        fits = bool(self._exact) and self._fits(self._exact)
-        return fits and bool(await self.scope.client.call("EXISTS", self._exact))
+        if not self._exact or not self._fits(self._exact):
+            return False
+        # An ACL for consoles allows TYPE of any key, and EXISTS only of declared ones.
+        return await self.scope.client.call("TYPE", self._exact) not in ("none", b"none")
 
     async def _page(self) -> list[bytes]:
         nodes = self.scope.client.nodes()

@@ -20,7 +20,7 @@ from ephemera.console._formats import HIDDEN, format_value
 from ephemera.console._key_search import KeyScope
 from ephemera.console._sampled_entries import UNDECODABLE, content_reader
 from ephemera.errors import InvalidValue, KeyNotChanged
-from ephemera.keyspace import DECODE_ERRORS, Codec
+from ephemera.keyspace import DECODE_ERRORS, Codec, json_decoder, storable
 from ephemera.operations.libraries import identify
 from ephemera.operations.survey import (
     ContentReader,
@@ -36,6 +36,7 @@ _REPLACE = Script.load("ephemera.console", "replace")
 _EDITABLE = ("value", "counter")
 _MAX_EDITED = 2000  # characters of a value that can be edited: longer ones are not shown whole
 TOO_LARGE = "(too large to read)"
+_UNREAD = (HIDDEN, TOO_LARGE, UNDECODABLE)
 
 
 class KeyEntry:
@@ -72,7 +73,7 @@ class KeyEntry:
         keyspace = self.scope.keyspace
         if keyspace is None or keyspace.kind not in _EDITABLE or not self._is_plain or self.hidden:
             return
-        if self.text == UNDECODABLE or len(self.text) >= _MAX_EDITED or self.found.type != "string":
+        if self.text in _UNREAD or len(self.text) >= _MAX_EDITED or self.found.type != "string":
             return
         raw = await self.scope.client.call("GET", self.key)
         if raw is not None and _shown(self.scope, raw) == self.text:
@@ -178,8 +179,8 @@ def _encoded(scope: KeyScope, raw: bytes, text: str) -> bytes:
         return str(int(text)).encode()
     codec = cast("Codec[Any]", keyspace.codec)
     try:
-        value = text if isinstance(codec.decode(raw), str) else msgspec.json.decode(text)
-        data = codec.encode(value)
+        is_text = isinstance(codec.decode(raw), str)
+        data = codec.encode(text if is_text else json_decoder(storable(codec.value_type))(text))
         fits = codec.decode(data) is not None
     except (*DECODE_ERRORS, InvalidValue, TypeError, AttributeError):
         fits = False

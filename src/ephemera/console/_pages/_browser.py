@@ -90,7 +90,8 @@ class _Browser:
         roles = [role or "cache" for role, _, _ in service.servers]
         for role in roles:
             where = f"{_UNDECLARED} on the {role} server" if len(roles) > 1 else _UNDECLARED
-            children.append(self._node(KeyScope(service, role, None), where))
+            others = tuple(each for each in self._view.services if each is not service)
+            children.append(self._node(KeyScope(service, role, None, others), where))
         return {"id": f"service {service.name}", "label": service.name, "children": children}
 
     def _node(self, scope: KeyScope, label: str) -> dict[str, Any]:
