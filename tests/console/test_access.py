@@ -11,6 +11,7 @@ import pytest
 from starlette.applications import Starlette
 
 from ephemera.console import _access as access
+from ephemera.console import _waiting_attempts as waiting_attempts
 from ephemera.console._access import Account, AccountRole, ConsoleAccess
 from ephemera.console._actions import READ_ONLY, SIGNED_OUT, Actor, act
 from ephemera.console._sign_in import SignInRoutes
@@ -58,6 +59,22 @@ def test_wrong_passwords_are_limited_by_address(clock: list[float]) -> None:
     clock[0] += 301
     known.remove_expired()
     assert known.wait("10.0.0.1") == 0
+
+
+def test_no_account_gives_more_guesses_at_another() -> None:
+    """Signing in with one forgives no wrong password for another, at its address or in its browser."""
+    known = ConsoleAccess("operator", WORD, [Account("ada", "the password of ada", "view")])
+    for _ in range(10):
+        assert known.wait("10.0.0.1") == 0
+        known.sign_in("operator", "guess", "10.0.0.1")
+        known.sign_in("ada", "wrong", "10.0.0.2")
+        for address in ("10.0.0.1", "10.0.0.2"):
+            assert known.sign_in("ada", "the password of ada", address) is not None
+    assert known.wait("10.0.0.1") > 0
+    assert known.wait("10.0.0.2") == 0
+    browser = known.browsers.issue("ada")
+    assert known.browsers.subject(browser, "ada") is not None
+    assert known.browsers.subject(browser, "operator") is None
 
 
 def test_a_sign_in_expires_and_runs_its_callbacks(clock: list[float]) -> None:
@@ -242,3 +259,15 @@ async def test_actions_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert [vars(each).get("outcome") for each in caplog.records if hasattr(each, "outcome")] == [
         "done", "failed", "failed",
     ]  # fmt: skip
+
+
+async def test_an_attempt_sent_again_still_gets_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first request's patience ends without taking the place of the second one, which has the same."""
+    waiting = WaitingAttempts(interval=1)
+    monkeypatch.setattr(waiting_attempts, "_PATIENCE", 0.01)
+    first = asyncio.create_task(waiting.wait("10.0.0.1", "operator", WORD))
+    await asyncio.sleep(0)
+    monkeypatch.setattr(waiting_attempts, "_PATIENCE", 30)
+    second = asyncio.create_task(waiting.wait("10.0.0.1", "operator", WORD))
+    assert not await first
+    assert await second

@@ -65,12 +65,12 @@ async def test_sec13_a_known_browser_is_not_slowed_down_by_its_neighbours(
     for _ in range(10):
         assert await attempt(proxy, "wrong", "10.0.0.1") == 401
     assert known.wait("10.0.0.1") > 0
-    subject = known.browsers.subject(browser)
+    subject = known.browsers.subject(browser, "operator")
     assert subject is not None
     assert known.wait(subject) == 0
     proxy.cookies.set("console-browser", browser)
     assert await attempt(proxy, PASSWORD, "10.0.0.1") == 303
-    assert ConsoleAccess("operator", PASSWORD).browsers.subject(browser)
+    assert ConsoleAccess("operator", PASSWORD).browsers.subject(browser, "operator")
 
 
 async def test_sec13_a_known_browser_may_not_guess(proxy: httpx.AsyncClient, known: ConsoleAccess) -> None:
@@ -79,7 +79,7 @@ async def test_sec13_a_known_browser_may_not_guess(proxy: httpx.AsyncClient, kno
     browser = proxy.cookies["console-browser"]
     proxy.cookies.clear()
     proxy.cookies.set("console-browser", browser)
-    subject = known.browsers.subject(browser)
+    subject = known.browsers.subject(browser, "operator")
     assert subject is not None
     for number in range(10):
         assert known.wait(subject) == 0
@@ -91,16 +91,18 @@ async def test_sec13_a_known_browser_may_not_guess(proxy: httpx.AsyncClient, kno
 
 @pytest.mark.parametrize("value", ["", "..", "a.b.c", "é.1.2", "\ud800"])
 def test_sec13_a_forged_browser_is_unknown(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So is one of another password, an altered one, and one that is too old."""
+    """So is one of another password or user, an altered one, and one that is too old."""
     known = KnownBrowsers(PASSWORD)
-    assert known.subject(value) is None
-    ours = known.issue()
-    assert known.subject(ours) != known.subject(known.issue()) is not None
-    assert KnownBrowsers("another").subject(ours) is None
-    assert known.subject(ours[:-1] + ("0" if ours[-1] != "0" else "1")) is None
+    assert known.subject(value, "operator") is None
+    ours = known.issue("operator")
+    assert known.subject(ours, "operator") != known.subject(known.issue("operator"), "operator") is not None
+    assert KnownBrowsers("another").subject(ours, "operator") is None
+    altered = ours[:-1] + ("0" if ours[-1] != "0" else "1")
+    assert known.subject(altered, "operator") is None
+    assert known.subject(ours, "another user") is None
     later = time.time() + browsers.MAX_AGE + 1
     monkeypatch.setattr(time, "time", lambda: later)
-    assert known.subject(ours) is None
+    assert known.subject(ours, "operator") is None
 
 
 async def test_sec13_an_ipv6_network_counts_as_one_address(

@@ -7,7 +7,8 @@ pages it opened in a browser end with it, see `SignIn.when_ended`.
 Passwords are compared as digests in constant time. After ten wrong ones within five minutes from one address
 (for IPv6: one network), its further attempts wait for a turn, one a second in random order, until the five
 minutes are over (`_waiting_attempts`). A browser that has signed in before is counted by itself
-(`_known_browsers`), because an address may be shared. So an attacker cannot lock out an operator.
+(`_known_browsers`), because an address may be shared, and no flood from there delays it. A right password
+forgives the wrong ones for the same account only, so no account gives more guesses at another one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from time import monotonic
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from ephemera.console._known_browsers import KnownBrowsers
 from ephemera.console._waiting_attempts import WaitingAttempts
@@ -47,6 +48,14 @@ class Account:
     user: str
     password: str = field(repr=False)
     role: AccountRole = "administer"
+
+
+class _Failure(NamedTuple):
+    """A wrong password."""
+
+    at: float
+    user: bytes
+    """The digest of the name that was given."""
 
 
 class SignIn:
@@ -96,13 +105,13 @@ class ConsoleAccess:
         self.waiting = WaitingAttempts()
         self._accounts = [(_digest(each.user), _digest(each.password), each) for each in every]
         self._sign_ins: dict[bytes, SignIn] = {}  # by the digest of their token
-        self._failed: dict[str, deque[float]] = {}  # times of wrong passwords, by address or known browser
+        self._failed: dict[str, deque[_Failure]] = {}  # by address or known browser
 
     def wait(self, address: str) -> float:
         """Seconds for which attempts of this address wait for a turn; 0: they are checked at once."""
         now = monotonic()
         attempts = _drop_old(self._failed.get(address, deque()), now)
-        return attempts[0] + _WINDOW - now if len(attempts) >= _MAX_ATTEMPTS else 0.0
+        return attempts[0].at + _WINDOW - now if len(attempts) >= _MAX_ATTEMPTS else 0.0
 
     def sign_in(self, user: str, password: str, address: str) -> str | None:
         """A token for the right password; otherwise None, and the attempt is counted against the address."""
@@ -115,9 +124,9 @@ class ConsoleAccess:
                 account = each
         now = monotonic()
         if account is None:
-            self._count_failure(address, now)
+            self._count_failure(address, _Failure(now, given[0]))
             return None
-        self._failed.pop(address, None)
+        self._forget_failures(address, given[0])
         token = secrets.token_urlsafe(32)
         while len(self._sign_ins) >= _MAX_SIGN_INS:
             self._sign_ins.pop(next(iter(self._sign_ins))).end()
@@ -152,17 +161,23 @@ class ConsoleAccess:
         for address in [each for each, attempts in self._failed.items() if not _drop_old(attempts, now)]:
             del self._failed[address]
 
-    def _count_failure(self, address: str, now: float) -> None:
+    def _count_failure(self, address: str, failure: _Failure) -> None:
         if address not in self._failed and len(self._failed) >= _MAX_ADDRESSES:
             del self._failed[next(iter(self._failed))]
-        self._failed.setdefault(address, deque()).append(now)
+        self._failed.setdefault(address, deque()).append(failure)
+
+    def _forget_failures(self, address: str, user: bytes) -> None:
+        """Forget those of a user who signed in, not guesses at another account's password."""
+        others = deque(each for each in self._failed.pop(address, ()) if each.user != user)
+        if others:
+            self._failed[address] = others
 
 
 def _digest(text: str) -> bytes:
     return sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
-def _drop_old(attempts: deque[float], now: float) -> deque[float]:
-    while attempts and now - attempts[0] > _WINDOW:
+def _drop_old(attempts: deque[_Failure], now: float) -> deque[_Failure]:
+    while attempts and now - attempts[0].at > _WINDOW:
         attempts.popleft()
     return attempts

@@ -3,7 +3,7 @@
 Wrong passwords are counted by address, and an address may be shared: by a proxy that is not configured, by
 everyone behind a NAT. A browser that has signed in before is counted by itself, so others' attempts cannot
 keep its operator out. The cookie opens nothing: with it, the password is still needed, and each browser has
-as many attempts as an address.
+as many attempts as an address. It is for one account, so that none gives further guesses at another one.
 
 The key is derived from the password: a cookie is valid after a restart, and not after the password has
 changed.
@@ -27,21 +27,22 @@ class KnownBrowsers:
     def __init__(self, password: str) -> None:
         self._key = hmac.digest(_bytes(password), _PURPOSE, "sha256")
 
-    def issue(self) -> str:
-        """A value for a browser that has signed in."""
+    def issue(self, user: str) -> str:
+        """A value for a browser in which this user has signed in."""
         name = f"{secrets.token_hex(16)}.{time.time():.0f}"
-        return f"{name}.{self._signature(name)}"
+        return f"{name}.{self._signature(name, user)}"
 
-    def subject(self, value: str | None) -> str | None:
-        """What attempts of the browser are counted by; None for a value that is not ours or too old."""
+    def subject(self, value: str | None, user: str) -> str | None:
+        """What a user's attempts in the browser are counted by; None if it is not theirs or too old."""
         name, _, signature = (value or "").rpartition(".")
-        if not hmac.compare_digest(_bytes(signature), _bytes(self._signature(name))):
+        if not hmac.compare_digest(_bytes(signature), _bytes(self._signature(name, user))):
             return None
         browser, _, issued = name.partition(".")
         return f"browser {browser}" if time.time() - int(issued) < MAX_AGE else None
 
-    def _signature(self, name: str) -> str:
-        return hmac.new(self._key, _bytes(name), sha256).hexdigest()
+    def _signature(self, name: str, user: str) -> str:
+        key = hmac.digest(self._key, _bytes(user), "sha256")
+        return hmac.new(key, _bytes(name), sha256).hexdigest()
 
 
 def _bytes(text: str) -> bytes:

@@ -48,10 +48,10 @@ class SignInRoutes:
         fields = await _form(request)
         address = self._client.address(request.scope)
         browser = self._browser_cookie.find(request.scope["headers"])
-        known = self._access.browsers.subject(browser)
-        counted_by = known or self._client.network(request.scope)
         next_path = fields.get("next", "")
         user, password = fields.get("user", ""), fields.get("password", "")
+        known = self._access.browsers.subject(browser, user)
+        counted_by = known or self._client.network(request.scope)
         shown = user[:_MAX_USER] or self._access.suggested_user
         in_turn = self._access.wait(counted_by) == 0 or await self._access.waiting.wait(
             counted_by, user, password
@@ -70,7 +70,7 @@ class SignInRoutes:
         log.info("signed in", extra={"who": user, "from": address})
         response = RedirectResponse(_local(next_path), 303)
         response.headers.append("set-cookie", self._cookie.set(token, 0).decode())
-        known_browser = self._browser_cookie.set(self._access.browsers.issue(), MAX_AGE * 1000)
+        known_browser = self._browser_cookie.set(self._access.browsers.issue(user), MAX_AGE * 1000)
         response.headers.append("set-cookie", known_browser.decode())
         return response
 

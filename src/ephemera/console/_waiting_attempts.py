@@ -2,8 +2,8 @@
 
 Refusing an address outright would lock out an operator who shares it with an attacker, behind a NAT or a
 proxy. So its attempts wait, and once a second one of them is drawn and its password checked. All that wait
-have the same chance, so an attacker cannot take all turns; and guesses are as few as turns, however many are
-sent. The same password sent many times waits once.
+have the same chance; and guesses are as few as turns, however many are sent. The same password sent many
+times waits once.
 
 What waits is bounded. When it is too much, an attempt of the address with the most of them is refused,
 drawn at random, so that a flood from one address costs the others nothing.
@@ -24,41 +24,53 @@ _MAX_OF_ADDRESS = 50  # attempts of one address
 _random = secrets.SystemRandom()
 
 
+class _Attempt:
+    """A user and a password, and how many requests wait with them."""
+
+    def __init__(self) -> None:
+        self.turn: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.requests = 0
+
+
 class WaitingAttempts:
     """The attempts that wait, by address."""
 
     def __init__(self, interval: float = INTERVAL) -> None:
         self._interval = interval
-        self._lines: dict[str, dict[bytes, asyncio.Future[bool]]] = {}
+        self._lines: dict[str, dict[bytes, _Attempt]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def wait(self, address: str, user: str, password: str) -> bool:
         """Wait for a turn; returns False if the attempt is refused unread."""
-        attempt = sha256(repr((user, password)).encode("utf-8", "surrogatepass")).digest()
+        digest = sha256(repr((user, password)).encode("utf-8", "surrogatepass")).digest()
         line = self._lines.get(address)
         if line is None:
             line = self._lines[address] = {}
             task = asyncio.create_task(self._take_turns(address, line))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        turn = line.setdefault(attempt, asyncio.get_running_loop().create_future())
+        attempt = line.setdefault(digest, _Attempt())
+        attempt.requests += 1
         self._refuse_excess()
         try:
             async with asyncio.timeout(_PATIENCE):
-                return await asyncio.shield(turn)
+                return await asyncio.shield(attempt.turn)
         except TimeoutError:
-            line.pop(attempt, None)
             return False
+        finally:
+            attempt.requests -= 1
+            if not attempt.requests and line.get(digest) is attempt:
+                del line[digest]
 
-    async def _take_turns(self, address: str, line: dict[bytes, asyncio.Future[bool]]) -> None:
+    async def _take_turns(self, address: str, line: dict[bytes, _Attempt]) -> None:
         while line:
             await asyncio.sleep(self._interval)
             if line:
-                line.pop(_random.choice(list(line))).set_result(True)
+                line.pop(_random.choice(list(line))).turn.set_result(True)
         del self._lines[address]
 
     def _refuse_excess(self) -> None:
         longest = max(self._lines.values(), key=len)
         waiting = sum(map(len, self._lines.values()))
         if len(longest) > _MAX_OF_ADDRESS or waiting > _MAX_WAITING:
-            longest.pop(_random.choice(list(longest))).set_result(False)
+            longest.pop(_random.choice(list(longest))).turn.set_result(False)
