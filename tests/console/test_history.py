@@ -42,6 +42,17 @@ def test_a_point_has_what_was_counted_since_the_last() -> None:
     assert ratios.take_counted().lookups == {NOTE: (5, 0)}
 
 
+def test_what_is_no_count_is_ignored() -> None:
+    """Whatever a process responds, the scrape goes on, and the history can be saved."""
+    ratios = HitRatios(("a",))
+    line = f'ephemera_keyspace_hits_total{{keyspace="{NOTE}"}}'
+    for value in ("0", "+Inf", "NaN", "e", "+", "-7", "1.5.2", "2e1", "9e999"):
+        ratios.count("a", f"{line} {value}\n")
+    counted = ratios.take_counted()
+    assert counted.lookups[NOTE][0] >= 20
+    msgspec.msgpack.encode(counted)
+
+
 def test_latencies_are_read_from_the_buckets() -> None:
     """A quantile is the bound of the bucket in which it is; beyond the last bound it is that one."""
     ratios = HitRatios(("a",))

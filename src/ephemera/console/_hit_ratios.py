@@ -25,13 +25,15 @@ _INTERVAL = 10.0  # seconds
 _TIMEOUT = 3.0  # seconds
 _MAX_RESPONSE = 4 * 1024 * 1024  # bytes
 _DURATIONS = f"{CALL_DURATION.name}_bucket"
+_MAX_COUNT = 2**53  # a larger one is no count, and its sum might not fit into the history
 _ESCAPED = re.compile(r"\\(.)")
+_NUMBER = r"(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)(?!\S)"
 _LINE = re.compile(
-    rf'^({KEYSPACE_HITS.name}|{KEYSPACE_MISSES.name})\{{keyspace="((?:[^"\\]|\\.)*)"\}} ([0-9.eE+-]+)',
+    rf'^({KEYSPACE_HITS.name}|{KEYSPACE_MISSES.name})\{{keyspace="((?:[^"\\]|\\.)*)"\}} {_NUMBER}',
     re.MULTILINE,
 )
 _BUCKET = re.compile(
-    rf'^({CALL_DURATION.name}_bucket)\{{[^\n]*le="([0-9.eE+-]+|\+Inf)"\}} ([0-9.eE+-]+)', re.MULTILINE
+    rf'^({CALL_DURATION.name}_bucket)\{{[^\n]*le="([0-9.eE+-]+|\+Inf)"\}} {_NUMBER}', re.MULTILINE
 )
 
 
@@ -89,7 +91,7 @@ class HitRatios:
         """Add what a process has counted since its last response."""
         now: Counter[tuple[str, str]] = Counter()
         for name, label, value in (*_LINE.findall(text), *_BUCKET.findall(text)):
-            now[name, _ESCAPED.sub(r"\1", label)] += int(float(value))
+            now[name, _ESCAPED.sub(r"\1", label)] += _count(value)
         before = self._before.get(url)
         self._before[url] = now
         if before is None:
@@ -104,8 +106,12 @@ class HitRatios:
         for text in texts:
             for name, pattern, value in _LINE.findall(text):
                 counted = hits if name == KEYSPACE_HITS.name else misses
-                counted[_ESCAPED.sub(r"\1", pattern)] += int(float(value))
+                counted[_ESCAPED.sub(r"\1", pattern)] += _count(value)
         self._hits, self._misses = hits, misses
+
+
+def _count(value: str) -> int:
+    return int(min(float(value), _MAX_COUNT))
 
 
 async def _scrape(client: httpx.AsyncClient, url: str) -> str | None:
