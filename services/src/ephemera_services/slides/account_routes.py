@@ -7,6 +7,7 @@ from typing import Annotated
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Request, Response
+from msgspec.structs import asdict
 
 from ephemera.web import RequestSession
 from ephemera.web.fastapi import request_session
@@ -19,7 +20,6 @@ from ephemera_services.slides.forms import (
     KeyForm,
     KeyList,
     KeyView,
-    LimitsView,
     NewKey,
     NewUser,
     RoleForm,
@@ -69,10 +69,8 @@ async def logout(handle: Handle) -> None:
 @router.get("/auth/me", responses=problems(429))
 async def me(caller: Reader) -> AccountView:
     """The caller's role, and the limits of their organization."""
-    limits = LimitsView.model_validate(caller.limits)
-    return AccountView.model_validate(
-        {**dict(limits), **{name: getattr(caller, name) for name in ("user_id", "organization_id", "role")}}
-    )
+    who = {name: getattr(caller, name) for name in ("user_id", "organization_id", "role")}
+    return AccountView(**who, **asdict(caller.limits))
 
 
 @router.post("/api-keys", status_code=201, responses=problems(402, 403, 409, 429))

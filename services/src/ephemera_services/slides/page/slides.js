@@ -49,7 +49,8 @@ function signedOut(reason = "") {
   closePresentation();
   session.sockets?.close();
   Object.assign(session, { me: null, brand: null, sockets: null });
-  Object.assign(library, { documents: [], presentations: [], chosen: new Set() });
+  Object.assign(library, { documents: [], documentTotal: 0, presentations: [], total: 0, asked: library.asked + 1, chosen: new Set() });
+  for (const part of ["presentations", "documents", "usage"]) $(part).replaceChildren(); // the next user may be another one
   $("account").hidden = true;
   $("search").value = "";
   for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
