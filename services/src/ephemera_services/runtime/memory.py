@@ -21,7 +21,7 @@ def tune_malloc() -> None:
 
     Call it before threads are started. It does nothing on systems without glibc.
     """
-    with suppress(OSError, AttributeError):
+    with suppress(OSError, AttributeError, TypeError):  # on Windows a library needs a name
         mallopt = ctypes.CDLL(None).mallopt
         for variable, option, value in (_MMAP_THRESHOLD, _ARENA_MAX):
             if variable not in os.environ:
