@@ -25,6 +25,7 @@ from starlette.applications import Starlette
 from ephemera import Catalogue
 from ephemera.cli import JsonFormatter
 from ephemera.embedded import Postgres, Valkey
+from ephemera.errors import LockTimeout
 from ephemera_services.runtime import (
     Resources,
     Secret,
@@ -53,6 +54,8 @@ async def order(wanted: Order) -> str:
     """Order something."""
     if wanted.item == "nothing":
         raise problem(404, "There is nothing.")
+    if wanted.item == "locked":
+        raise LockTimeout("lock:canary", 10.0, "another process", 1)
     if wanted.item == "trouble":
         raise RuntimeError(wanted.password.get_secret_value())
     return wanted.item
@@ -97,7 +100,7 @@ async def asking(app: FastAPI, under: str = "") -> AsyncIterator[httpx.AsyncClie
 
 @pytest.mark.parametrize("under", ["", "/shop"])
 async def test_every_error_is_a_problem(app: FastAPI, under: str) -> None:
-    """404, 405 with all methods, 413, 422 and 500 are problem documents, mounted or not."""
+    """404, 405 with all methods, 413, 422, 500 and 503 are problem documents, mounted or not."""
     async with asking(app, under) as client:
         answers = {
             404: await client.get("/nowhere"),
@@ -105,6 +108,7 @@ async def test_every_error_is_a_problem(app: FastAPI, under: str) -> None:
             413: await client.post("/orders", content=b"x" * 70_000),
             422: await client.post("/orders", json={"item": 5}),
             500: await client.post("/orders", json={"item": "trouble", "password": "canary"}),
+            503: await client.post("/orders", json={"item": "locked", "password": "x"}),
         }
         for status, answer in answers.items():
             assert answer.status_code == status
@@ -113,7 +117,7 @@ async def test_every_error_is_a_problem(app: FastAPI, under: str) -> None:
             assert answer.headers["x-request-id"]
         assert answers[405].headers["allow"] == "GET, POST"
         assert answers[500].headers["x-request-id"] in answers[500].json()["detail"]
-        assert "canary" not in answers[500].text
+        assert "canary" not in answers[500].text + answers[503].text
         missing = await client.post("/orders", json={"item": "nothing", "password": "x"})
         assert missing.json()["detail"] == "There is nothing."
 

@@ -81,7 +81,14 @@ async def test_the_model_words_a_version_once(places: dict[str, str]) -> None:
 
 @pytest.mark.parametrize(
     ("status", "said"),
-    [(500, None), (200, "no JSON"), (200, '{"items": []}'), (200, '{"items": [{"title": 7}]}')],
+    [
+        (500, None),
+        (200, "no JSON"),
+        (200, '{"items": []}'),
+        (200, '{"items": [{"title": 7}]}'),
+        (200, '{"items": [{"title": "a\\u0000b", "summary": "which SQL cannot store"}]}'),
+        (200, f'{{"items": [{{"title": "{"very " * 200}long", "summary": ""}}]}}'),
+    ],
 )
 async def test_a_model_that_fails_is_stood_in_for(
     places: dict[str, str], status: int, said: str | None

@@ -207,6 +207,36 @@ def test_a_mistake_is_undone_by_its_helper(served: Served, admin: httpx.Client, 
     assert number not in [str(row["id"]) for row in served.client.get("/api/matches/live").json()]
 
 
+def test_a_helper_undoes_only_live_control(served: Served, admin: httpx.Client, helper: httpx.Client) -> None:
+    """Not the fixture, nor a result or its undo; and no undo makes a score negative."""
+    path = _fixture(admin)
+    with signed_in(served, "ann") as ann:
+        guess = {"home_goals": 1, "away_goals": 1}
+        ann.put(f"/api/me/predictions/{path.rpartition('/')[2]}", json=guess).raise_for_status()
+
+    def undo_last(client: httpx.Client) -> int:
+        last = admin.get(path).json()["changes"][0]["id"]
+        return client.post(f"/api/admin/changes/{last}/undo").status_code
+
+    assert undo_last(helper) == 403, "a new fixture"
+    admin.put(f"{path}/fixture", json={"venue": "Elsewhere"}).raise_for_status()
+    assert undo_last(helper) == 403, "a move"
+    for client, shown in ((helper, 0), (admin, 1)):
+        assert len(client.get(f"{path}/finalization").json()["awards"]) == shown
+    _act(helper, path, "start").raise_for_status()
+    _act(helper, path, "goal", side="home").raise_for_status()
+    goal = admin.get(path).json()["changes"][0]["id"]
+    nil = {"home_goals": 0, "away_goals": 0}
+    admin.put(f"{path}/score", json={"minute": 5, **nil}).raise_for_status()
+    assert helper.post(f"/api/admin/changes/{goal}/undo").status_code == 409
+    admin.post(f"{path}/finalize", json=nil).raise_for_status()
+    assert undo_last(helper) == 403, "a result"
+    assert undo_last(admin) == 200
+    assert undo_last(helper) == 403, "the undo of a result"
+    assert _score(admin, path) == (0, 0)
+    assert admin.get(path).json()["match"]["status"] == "live"
+
+
 def test_a_preview_is_what_happens(served: Served, admin: httpx.Client) -> None:
     """Score, table and points as previewed; nothing changes before; an undo takes everything back."""
     path = _fixture(admin)

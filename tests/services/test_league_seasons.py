@@ -126,6 +126,10 @@ async def test_a_second_season_starts(app: App) -> None:
     assert [row["venue"] for row in await page(app, LEAGUE[1], str(season))] == ["Here"]
     await post(f"seasons/{season}/start")
     await post(f"seasons/{season}/start")
+    again = {"competition": "League", "name": "Next"}
+    for path, body, status in (("seasons", again, 409), ("seasons/999/start", None, 404)):
+        refused = await app.ask("POST", f"/api/admin/{path}", json=body, headers=cookie)
+        assert (refused.status_code, "season" in refused.json()["detail"]) == (status, True)
     statuses = {each["id"]: each["status"] for each in (await page(app, "/api/seasons"))[0]["seasons"]}
     assert statuses == {season: "current", 2: "past", 1: "past"}
     assert {row["club"]: row["points"] for row in await page(app, LEAGUE[0])} == {"Comet": 0, "Meteor": 0}

@@ -44,6 +44,10 @@ async def test_a_search_without_a_match_of_all_words_finds_some(gateway: Gateway
     """Each result says whether it has all words; quotes and exclusions are taken at their word."""
     page = await gateway.get("/search", q="undefiled shepherd", translation="test")
     assert (page["matched"], page["total"]) == ("any", 3)
+    words, found = "undefiled shepherd", [each["id"] for each in page["passages"]]
+    for offset, rest in ((1, found[1:]), (3, [])):
+        page = await gateway.get("/search", q=words, translation="test", offset=offset)
+        assert (page["matched"], [each["id"] for each in page["passages"]]) == ("any", rest)
     page = await gateway.get("/search", q="good shepherd", translation="test")
     assert (page["matched"], [each["id"] for each in page["passages"]]) == ("all", ["john.10.11"])
     assert await gateway.found('"shepherd good"') == []
@@ -128,6 +132,11 @@ async def test_content_is_deleted_exactly(gateway: Gateway, server: Valkey) -> N
     for path in ("/topics/love", "/lexicon/g26"):
         assert (await gateway.ask("GET", path)).status_code == 404
 
+    empty = {"items": [{"book": "rev", "chapter": 22, "verse": 21}]}
+    await gateway.admin("POST", "/ingest/passages", json=empty)
+    assert (await gateway.admin("DELETE", "/ingest/passages/rev.22.21"))["passages"] == ["rev.22.21"]
+    assert (await gateway.ask("GET", "/passages/rev.22.21")).status_code == 404
+
     whole = await gateway.admin("DELETE", "/ingest/translations/test")
     assert whole["passages"] == sorted(name for name, _ in _VERSES)
     assert (await gateway.ask("GET", "/chapters/gen.4", params={"translation": "test"})).status_code == 404
@@ -136,3 +145,14 @@ async def test_content_is_deleted_exactly(gateway: Gateway, server: Valkey) -> N
         assert (await gateway.ask("DELETE", f"/ingest/{path}", role="admin")).status_code == 404
         assert (await gateway.ask("DELETE", f"/ingest/{path}", role="user")).status_code == 403
         assert (await gateway.ask("DELETE", f"/ingest/{path}")).status_code == 401
+
+
+async def test_topics_may_name_more_passages_than_a_statement_has_parameters(gateway: Gateway) -> None:
+    """Unknown passages are named in a 422, however many they are."""
+    ids = [f"ps.{number // 500 + 1}.{number % 500 + 1}" for number in range(70_000)]
+    topics = [
+        {"id": f"topic-{at}", "title": "T", "summary": "S", "passages": ids[at : at + 500]}
+        for at in range(0, len(ids), 500)
+    ]
+    refused = await gateway.ask("POST", "/ingest/topics", role="admin", json={"items": topics})
+    assert (refused.status_code, "does not have ps.1." in refused.json()["detail"]) == (422, True)

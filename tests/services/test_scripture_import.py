@@ -98,6 +98,7 @@ def test_hostile_osis_is_refused(document: str, problem: str) -> None:
         (b"reference\ttext\nGen.1.1\t\xff\n", "not UTF-8"),
         (b"reference\ttext\nGen.1.1\t" + b"x" * 30_000, "more than 20000 bytes"),
         (b"book\tchapter\tverse\ttext\nGen\tone\t1\tx\n", "line 2: chapter and verse must be numbers"),
+        (b"book\tchapter\tverse\ttext\nGen\t" + b"9" * 5000 + b"\t1\tx\n", "chapter and verse must be"),
         (b"id\tlemma\ttransliteration\tgloss\tdefinition\nX1\ta\tb\tc\td\n", "line 2: 'X1' is not the id"),
     ],
 )

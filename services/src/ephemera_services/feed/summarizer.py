@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import httpx
 import msgspec
@@ -26,6 +26,7 @@ _SENTENCES = 3
 _SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 _WORD = re.compile(r"\w+")
 _MARKS = (".", "!", "?", "…", "。", "！", "？")
+_STORABLE = r"^[^\x00]*\Z"  # PostgreSQL text cannot contain NUL
 _TIMEOUT = 20.0  # seconds
 _TASK = """\
 You summarize a news feed. The user's message is a JSON array of clusters, each an array of texts about one
@@ -37,10 +38,10 @@ what the texts say.
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """A cluster's title and summary."""
+    """A cluster's title and summary; a model that returns more than these allow has failed."""
 
-    title: str
-    summary: str
+    title: Annotated[str, msgspec.Meta(max_length=500, pattern=_STORABLE)]
+    summary: Annotated[str, msgspec.Meta(max_length=5_000, pattern=_STORABLE)]
 
 
 class SummarizerFailed(EphemeraError):

@@ -104,7 +104,8 @@ async def _pages_of_row(sql: AsyncConnection, row: RowChange) -> Affected:
             return await _pages_of_match(sql, row)
         case "events":
             query = select(matches).where(matches.c.id == row.value("match_id"))
-            return Affected(event_pages((await sql.execute(query)).one()))
+            match = (await sql.execute(query)).one_or_none()  # it may have been deleted since
+            return Affected([] if match is None else event_pages(match))
         case "clubs":
             return await _pages_of_club(sql, row)
         case "comments":

@@ -61,6 +61,9 @@ class League:
     monitor: Monitor
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     """Background work after a finalization."""
+    result_waits: asyncio.Event = field(default_factory=asyncio.Event)
+    """Whether there is such work that has not begun: it serves all results until it does."""
+    computing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def report(self) -> Report:
         """The monitoring report."""
@@ -72,17 +75,22 @@ class League:
 
     def after_result(self) -> None:
         """Compute leaderboards and prewarm pages in the background, after a finalization."""
+        if self.result_waits.is_set():
+            return
+        self.result_waits.set()
         task = asyncio.create_task(self._after_result())
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
     async def _after_result(self) -> None:
-        try:
-            await self.leaderboards.compute()
-            if self.settings.prewarm:
-                await self.site.prewarm()
-        except (EphemeraError, SQLAlchemyError, OSError):
-            logger.warning("leaderboards and pages were not updated after a result", exc_info=True)
+        async with self.computing:
+            self.result_waits.clear()
+            try:
+                await self.leaderboards.compute()
+                if self.settings.prewarm:
+                    await self.site.prewarm()
+            except (EphemeraError, SQLAlchemyError, OSError):
+                logger.warning("leaderboards and pages were not updated after a result", exc_info=True)
 
 
 @asynccontextmanager

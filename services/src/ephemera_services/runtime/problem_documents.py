@@ -25,7 +25,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.routing import Route
 
-from ephemera.errors import ConnectionFailed, LoadTimeout, ServerError
+from ephemera.errors import ConnectionFailed, LoadTimeout, LockLost, LockTimeout, ServerError
 from ephemera.web import Problem, unavailable
 
 _log = logging.getLogger("ephemera_services.requests")
@@ -80,7 +80,7 @@ def install_problem_handlers(app: FastAPI) -> None:
         HTTPException: _from_http_error,
         RequestValidationError: _from_invalid_input,
         DataError: _unstorable,
-        **dict.fromkeys((ConnectionFailed, LoadTimeout), _redis_unavailable),
+        **dict.fromkeys((ConnectionFailed, LoadTimeout, LockTimeout, LockLost), _redis_unavailable),
         ServerError: _redis_refused,
         **dict.fromkeys((OperationalError, InterfaceError, PoolTimeout), _sql_unavailable),
     }

@@ -160,9 +160,11 @@ async def _delete_texts(
     gone = (
         await sql.execute(delete(texts).where(which).returning(texts.c.passage_id, texts.c.translation))
     ).all()
-    changed = sorted({row.passage_id for row in gone})
+    with_text = {row.passage_id for row in gone}
     where = select(passages.c.id, passages.c.book_id, passages.c.chapter)
-    found = (await sql.execute(where.where(passages.c.id == func.any(changed)))).all()
+    named = ids if translation is None else with_text  # of which some may have no text
+    found = (await sql.execute(where.where(passages.c.id == func.any(list(named))))).all()
+    changed = sorted(row.id for row in found)
     chapter_of = {row.id: (row.book_id, row.chapter) for row in found}
     lost_parts = await _delete_empty(sql, changed)
     return ContentChanged(
@@ -179,7 +181,8 @@ async def _delete_empty(sql: AsyncConnection, ids: Sequence[str]) -> list[PartOf
     """Delete those of these passages that have no text, with their parts; 409 if a topic names one."""
     with_text = select(texts.c.passage_id).where(texts.c.passage_id == passages.c.id).exists()
     query = select(passages.c.id).where(passages.c.id == func.any(list(ids)), ~with_text)
-    empty = list((await sql.execute(query)).scalars())
+    # Locked before topics are searched: no topic can name one meanwhile.
+    empty = list((await sql.execute(query.order_by(passages.c.id).with_for_update())).scalars())
     naming = text(
         "SELECT id FROM scripture.topics WHERE passages ?| CAST(:ids AS text[]) ORDER BY id LIMIT 10"
     )

@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple
 from uuid import uuid4
 
-from sqlalchemy import select, text
+from sqlalchemy import func, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from ephemera import Store
@@ -57,11 +57,15 @@ class Ingest:
     async def ingest(self, schema: str, document: Document) -> Written:
         """Write a document; when this returns, no reader sees the old content."""
         _refuse_duplicates(document)
+
+        async def write(sql: AsyncConnection, ingest_id: str) -> ContentChanged:
+            await _check_references(sql, document)  # again: none of them is deleted until the commit
+            return await content_writer.write(sql, schema, document, ingest_id)
+
         async with self._locked(schema) as held:
-            await self._check_references(document)
-            written = await self._write(
-                held, lambda sql, ingest_id: content_writer.write(sql, schema, document, ingest_id)
-            )
+            async with self._engine.begin() as sql:
+                await _check_references(sql, document)
+            written = await self._write(held, write)
         return await self._acknowledged(written)
 
     async def ingest_all(
@@ -156,15 +160,16 @@ class Ingest:
             number = await self._outbox.add(sql, changed) if changed.size else None
         return Written(changed, held.fence, number)
 
-    async def _check_references(self, document: Document) -> None:
-        """Refuse topics with unknown passages."""
-        if not isinstance(document, TopicDocument):
-            return
-        named = {each for topic in document.items for each in topic.passages}
-        async with self._engine.connect() as sql:
-            known = set((await sql.execute(select(passages.c.id).where(passages.c.id.in_(named)))).scalars())
-        if missing := sorted(named - known):
-            raise problem(422, f"The corpus does not have {', '.join(missing[:10])}.")
+
+async def _check_references(sql: AsyncConnection, document: Document) -> None:
+    """Refuse topics with unknown passages, and lock the known ones against their deletion."""
+    if not isinstance(document, TopicDocument):
+        return
+    named = {each for topic in document.items for each in topic.passages}
+    query = select(passages.c.id).where(passages.c.id == func.any(list(named))).order_by(passages.c.id)
+    known = set((await sql.execute(query.with_for_update(read=True, key_share=True))).scalars())
+    if missing := sorted(named - known):
+        raise problem(422, f"The corpus does not have {', '.join(missing[:10])}.")
 
 
 def _refuse_duplicates(document: Document) -> None:

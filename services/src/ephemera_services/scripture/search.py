@@ -84,8 +84,10 @@ class Search:
     ) -> Page:
         """Passages that match a search box query, best first."""
         page = await self._ranked("all", words, translation, book, limit, offset)
-        if page.hits or offset or _STRICT.search(words):
+        if page.hits or _STRICT.search(words):
             return page
+        if offset and (await self._ranked("all", words, translation, book, 1, 0)).hits:
+            return page  # after the last one
         return await self._ranked("any", words, translation, book, limit, offset)
 
     async def find_similar(self, question: str, translation: str, limit: int) -> list[Quotation]:

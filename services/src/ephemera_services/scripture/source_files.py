@@ -33,6 +33,7 @@ _NOT_TEXT = frozenset({"note", "title", "rdg", "rdgGroup", "figure", "header", "
 _BREAKS = frozenset({"l", "lb", "lg", "p", "div", "q", "item", "speech"})
 _ID = re.compile(r"([1-3]?[A-Za-z]+)\.(\d{1,3})\.(\d{1,3})")
 _REFERENCE = re.compile(r"(.+?) (\d{1,3}):(\d{1,3})")
+_NUMBER = re.compile(r"\d{1,3}")
 _WORD = re.compile(r"([GHgh])0*([1-9]\d{0,4})")
 _VERSE_COLUMNS = ("book", "chapter", "verse", "text")
 _WORD_COLUMNS = ("id", "lemma", "transliteration", "gloss", "definition")
@@ -213,7 +214,7 @@ class TsvSource(Source):
             if found is None:
                 raise SourceError(f"{values['reference'][:40]!r} is not a verse, such as Gen.1.1")
             return self._verse(found[1], found[2], found[3], values["text"])
-        if not (values["chapter"].isdecimal() and values["verse"].isdecimal()):
+        if not (_NUMBER.fullmatch(values["chapter"]) and _NUMBER.fullmatch(values["verse"])):
             raise SourceError("chapter and verse must be numbers")
         return self._verse(values["book"].strip(), values["chapter"], values["verse"], values["text"])
 

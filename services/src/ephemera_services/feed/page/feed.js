@@ -139,10 +139,12 @@ function about() {
 }
 
 async function load(cursor = null) {
+  const { user } = state;
   $("items").setAttribute("aria-busy", "true");
   try {
     const query = cursor ? `?cursor=${encodeURIComponent(cursor)}` : "";
     const feed = await (await request("GET", query)).json();
+    if (state.user !== user) return; // signed out meanwhile
     if (!cursor) {
       state.items = [];
       $("items").replaceChildren();

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ephemera_services.league.access import Admin, Service, Staff
 from ephemera_services.league.administration import views
-from ephemera_services.league.administration.edits import lock, recorded
+from ephemera_services.league.administration.edits import RowChange, lock, recorded
 from ephemera_services.league.administration.forms import (
     Action,
     ChangeList,
@@ -26,14 +27,15 @@ from ephemera_services.league.administration.previews import preview
 from ephemera_services.league.administration_tables import changes
 from ephemera_services.league.forms import Goals
 from ephemera_services.league.keys import Session
-from ephemera_services.league.service import League
 from ephemera_services.league.tables import matches
 from ephemera_services.runtime import problem, problems
 
 router = APIRouter(prefix="/api/admin", tags=["live control"], responses=problems(403, 429))
 
-_HELPERS_TABLES = {"matches", "events"}
-"""What a helper may undo: what live control records."""
+_LIVE_COLUMNS = {"status", "phase", "phase_since", "home_goals", "away_goals"}
+"""What live control changes of a match."""
+_UNDECIDED = ("scheduled", "live")
+"""The statuses between which live control moves a match."""
 
 
 @router.get("/matches")
@@ -110,20 +112,30 @@ async def undo(change_id: Id, caller: Staff, service: Service) -> Undone:
 
     A helper undoes what live control has recorded of a match that they control and that is not final.
     """
-    await _require_authority(service, change_id, caller)
-    edit = await service.editor.undo(change_id, caller)
+
+    async def authorize(sql: AsyncConnection, change: Any) -> None:
+        if caller.role != "admin":
+            await _require_authority(sql, change, caller)
+
+    edit = await service.editor.undo(change_id, caller, authorize)
     service.after_result()
     return Undone(action=edit.action, match_id=edit.match_id)
 
 
-async def _require_authority(service: League, change_id: int, by: Session) -> None:
-    if by.role == "admin":
-        return
-    change = await service.editor.change(change_id)
-    if change.match_id is None or not {row.table for row in recorded(change)} <= _HELPERS_TABLES:
+async def _require_authority(sql: AsyncConnection, change: Any, by: Session) -> None:
+    if change.match_id is None or not all(map(_is_of_live_control, recorded(change))):
         raise problem(403, "This is undone by administrators.")
-    async with service.engine.begin() as sql:
-        match = await lock(sql, matches, change.match_id)
-        await require_control(sql, match, by)
-        if match.status not in ("scheduled", "live"):
-            raise problem(403, "A final result is undone by administrators.")
+    match = await lock(sql, matches, change.match_id)
+    await require_control(sql, match, by)
+    if match.status not in _UNDECIDED:
+        raise problem(403, "A final result is undone by administrators.")
+
+
+def _is_of_live_control(row: RowChange) -> bool:
+    """Whether live control makes such changes: not the fixture itself, nor a result or its undo."""
+    if row.table == "events":
+        return True
+    if row.table != "matches" or row.before is None or row.after is None:
+        return False
+    statuses = (image.get("status", "live") for image in (row.before, row.after))
+    return row.columns() <= _LIVE_COLUMNS and all(status in _UNDECIDED for status in statuses)

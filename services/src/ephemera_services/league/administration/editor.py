@@ -7,12 +7,12 @@ no other process can store the affected pages, one at a time, so the table and t
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
 from sqlalchemy import select
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from ephemera import Store
 from ephemera.patterns.http_cache import PageRef
@@ -34,6 +34,8 @@ _LOCK_TIMEOUT = 10.0  # seconds to wait for another change of results
 _BATCH = 500
 """Pages to delete in one step."""
 _WINDOW_COLUMNS = {"kickoff", "status"}
+Authorize = Callable[[AsyncConnection, Any], Awaitable[None]]
+"""Refuses a change that the caller must not undo, in a transaction."""
 
 
 class Editor:
@@ -88,12 +90,15 @@ class Editor:
         if any(row.table == "matches" and row.columns() & _WINDOW_COLUMNS for row in rows):
             await self._windows.invalidate()
 
-    async def undo(self, change_id: int, by: Session) -> Edit:
+    async def undo(self, change_id: int, by: Session, authorize: Authorize) -> Edit:
         """Undo a change; the edit that did so."""
         change = await self.change(change_id)
         rows = recorded(change)
         refuse_own_account(rows, by)
+        async with self._engine.begin() as sql:
+            await authorize(sql, change)
         async with self.changing_results(rows, change.match_id), self._engine.begin() as sql:
+            await authorize(sql, change)  # again: the match may be final meanwhile
             return await undo(sql, by, change)
 
     async def change(self, change_id: int) -> Any:

@@ -161,7 +161,8 @@ class Edit:
             await self.insert(table, id=row.id, **_values(table, row.before))
         else:
             current = _image(await lock(self.sql, table, row.id))
-            if any(current[name] != value for name, value in row.after.items()):
+            changed = any(current[name] != value for name, value in row.after.items())
+            if changed or any(current[name] < by for name, by in row.added.items()):
                 raise problem(409, "A later change builds upon this one: undo that one first.")
             if row.before:
                 await self.update(table, row.id, **_values(table, row.before))
@@ -232,6 +233,8 @@ def _image(row: Row[Any]) -> dict[str, Any]:
 
 _UNRECORDED = {"password_hash", "meta_revision", "live_revision", "comments_revision"}
 _SINGULAR = {
+    "competitions": "competition",
+    "seasons": "season",
     "matches": "match",
     "clubs": "club",
     "players": "player",

@@ -49,6 +49,8 @@ async def preview(engine: AsyncEngine, match_id: int, score: tuple[int, int] | N
         await set_result(edit, match_id, score or before)
         await edit.save()
         awarded = await _points(sql, match_id)
+        # While it can be predicted, a helper, who may predict too, sees no one's prediction.
+        hidden = by.role != "admin" and match.status == "scheduled"
         found = Preview(
             score=(before, score or before),
             status=match.status,
@@ -62,7 +64,7 @@ async def preview(engine: AsyncEngine, match_id: int, score: tuple[int, int] | N
                     prediction=(row.home_goals, row.away_goals),
                     points=(points[user_id].points, row.points),
                 )
-                for user_id, row in list(awarded.items())[:_AWARDS]
+                for user_id, row in list(awarded.items())[: 0 if hidden else _AWARDS]
             ],
             pages=[page.key for page in (await pages_of(sql, edit.rows)).bumped],
         )
