@@ -37,9 +37,9 @@ from ephemera.patterns.events import (
 from ephemera.patterns.fanout import BoundFanout as AsyncBoundFanout
 from ephemera.patterns.fanout import Fanout, Presence
 from ephemera.patterns.fanout._connections import Missing
+from ephemera.patterns.http_cache import BodyStore, HttpCache, Page, PageRef, PrewarmReport, Resource
 from ephemera.patterns.http_cache import BoundHttpCache as AsyncBoundHttpCache
 from ephemera.patterns.http_cache import BoundResource as AsyncBoundResource
-from ephemera.patterns.http_cache import HttpCache, Page, PageRef, PrewarmReport, Resource
 from ephemera.patterns.jobs import BoundJobs as AsyncBoundJobs
 from ephemera.patterns.jobs import Enqueued, Job, JobRow, Jobs, QueueSettings, ScheduleRow
 from ephemera.patterns.jobs._queues import Rate
@@ -510,6 +510,11 @@ class BoundHttpCache(Generic[S]):
     @property
     def windows(self) -> BoundWindows[S] | None:
         """Its windows, if it has any."""
+    def store_bodies_in(self, bodies: BodyStore, *, over: int) -> None:
+        """Keep content of more than `over` bytes, as compressed, in a body store, with a pointer in Redis.
+
+        Private pages stay in Redis. A process without the body store loads a page that it finds as a pointer.
+        """
     def bump(self, /, *pages: PageRef) -> None:
         """Reload these pages and replace them in one step; call it after the commit.
 
@@ -555,7 +560,10 @@ class BoundResource:
 
     declared: Resource[Any]
     def peek(self, key: str) -> Page | None:
-        """Return the page of a key if this process has it and may use it: no round trip, next to no work."""
+        """Return the page of a key if this process has it and may use it: no round trip, next to no work.
+
+        Content that is in a body store stays there: see `pointer`.
+        """
     def head(self, key: str) -> EntryHead | None:
         """Return number and stamp of a fresh page that this process does not have, without its payload.
 
@@ -576,6 +584,8 @@ class BoundResource:
         `StillLoading` when there is nothing to serve and the load takes longer than the site's `wait`,
         `LoadFailed` when it fails.
         """
+    def locate(self, /, **fields: FieldValue) -> Page | None:
+        """Return the page as `page` does, but leave content that is in a body store there: see `pointer`."""
 
 class BoundJobs:
     """The jobs of one store and one database: what `store[JOBS]` gives."""

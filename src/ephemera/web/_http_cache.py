@@ -146,7 +146,9 @@ class ResourceApp:
             if head is not None and etag is not None:
                 return await _send(send, 304, self._headers(etag, head.number, 0))
         try:
-            page = page or await _page(bound, fields)
+            page = page or await _page(bound.locate, fields)
+            if page.pointer and (tags is None or not _matches(tags, page.etag)):
+                page = await _page(bound.page, fields)
         except StillLoading:
             return await _send(send, 202, [*_IS_PREPARING], b"" if scope["method"] == "HEAD" else _PREPARING)
         headers = self._headers(page.etag, page.number, self._max_age and self._client_max_age(bound, page))
@@ -212,9 +214,9 @@ def _key(bound: BoundResource, fields: Mapping[str, FieldValue]) -> str:
         raise Problem(400, "Bad Request", detail) from None
 
 
-async def _page(bound: BoundResource, fields: Mapping[str, FieldValue]) -> Page:
+async def _page(find: Callable[..., Awaitable[Page | None]], fields: Mapping[str, FieldValue]) -> Page:
     try:
-        page = await bound.page(**fields)
+        page = await find(**fields)
     except LoadFailed as failure:
         detail = "The page cannot be loaded at the moment; please try again."
         raise unavailable(detail, retry_after=ceil(failure.retry_after)) from None

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from obstore.exceptions import BaseError
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -31,10 +32,17 @@ from ephemera_services.league.legacy_predictions import LegacyPredictions
 from ephemera_services.league.matches import Matches
 from ephemera_services.league.metrics import Metrics
 from ephemera_services.league.monitor import Monitor, Report
+from ephemera_services.league.page_objects import PageObjects
 from ephemera_services.league.peak import PeakAdaptation
 from ephemera_services.league.settings import Settings
 from ephemera_services.league.supporters import Supporters
-from ephemera_services.runtime import BoundSignInAttempts, Passwords, Resources, cancel_and_wait
+from ephemera_services.runtime import (
+    BoundSignInAttempts,
+    InvalidSettings,
+    Passwords,
+    Resources,
+    cancel_and_wait,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -109,6 +117,7 @@ async def open_league(
     limits.set_limit(LIMITS["sign-in"], settings.sign_ins_per_10_minutes)
     limits.set_limit(LIMITS["register"], settings.registrations_per_hour)
     limits.set_limit(LIMITS["register-total"], settings.all_registrations_per_hour)
+    objects = _objects(settings, store[SITE])
     passwords = Passwords(settings.password_memory)
     peak = PeakAdaptation(store, meter, settings.peak_requests_per_second)
     leaderboards = Leaderboards(engine, store, settings.leaderboards_every)
@@ -142,12 +151,28 @@ async def open_league(
         asyncio.create_task(work)
         for work in (league.leaderboards.run(), league.legacy_predictions.run(), peak.run())
     ]
+    if objects is not None:
+        working.append(asyncio.create_task(objects.run()))
     try:
         async with league.supporters.flusher:
             yield league
     finally:
         await cancel_and_wait([*working, *league.tasks])
         passwords.close()
+        if objects is not None:
+            objects.close()
+
+
+def _objects(settings: Settings, site: BoundHttpCache[AsyncEngine]) -> PageObjects | None:
+    """Have large pages in an object store, if there is one."""
+    if settings.object_store_url is None:
+        return None
+    try:
+        objects = PageObjects(settings.object_store_url)
+    except (BaseError, OSError) as problem:
+        raise InvalidSettings([f"EPHEMERA_LEAGUE_OBJECT_STORE_URL: {problem}"]) from None
+    site.store_bodies_in(objects, over=settings.object_store_over)
+    return objects
 
 
 def _site(settings: Settings, store: Store) -> BoundHttpCache[AsyncEngine]:

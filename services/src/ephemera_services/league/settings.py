@@ -62,6 +62,10 @@ class Settings(ServiceSettings, kw_only=True, frozen=True):
     """How long an SQL statement takes that monitoring reports as slow."""
     redis_megabytes: Annotated[int, msgspec.Meta(ge=4, le=1_000_000)] | None = None
     """The memory limit of Redis: 25 for the smallest plans. An embedded Valkey is limited to it."""
+    object_store_url: Annotated[str, msgspec.Meta(pattern="^(file:///|s3://).")] | None = None
+    """Where large pages are, with a pointer in Redis: `file:///folder`, or `s3://bucket/prefix`."""
+    object_store_over: Count = 32_768
+    """Bytes, as compressed, above which a page is there; never a private one."""
     leaderboards_every: timedelta = timedelta(hours=6)
     """How often leaderboards are computed."""
     demo: bool = False

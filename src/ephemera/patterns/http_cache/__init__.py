@@ -23,6 +23,13 @@ the others. ETags are hashes of the content, so they survive the loss of Redis a
 Numbers come from the server's clock, in microseconds, and from the page before, so neither a flush nor a
 clock that is set back repeats one.
 
+*Large pages.* After `store[SITE].store_bodies_in(bodies, over=32_768)` the content of larger public pages is
+in a `BodyStore`, such as an object store, named by its SHA-256; Redis has the ETag and a pointer. Content is
+stored before its pointer, checked when it is read, and not read for a 304. If it is missing or damaged the
+page is loaded, and while the body store is down content stays in Redis. Give it to every process: one without
+it loads what it finds as a pointer. The body store removes what no page names any more, once it is older than
+the longest lifetime of a page.
+
 *When Redis is down* or hangs: a local entry, then a stale one, then the loader, as `cache` does. When there
 is nothing to serve, a caller waits for `wait` and gets `StillLoading`, or `LoadFailed`, after which this
 process does not try again for a second. `bump` and `delete` raise `ConnectionFailed`: repeat them. Evicted
@@ -32,10 +39,11 @@ pages are loaded again.
 from ephemera.patterns.cache import Freshness
 from ephemera.patterns.http_cache._declaration import HttpCache, PageRef, Representation, Resource
 from ephemera.patterns.http_cache._prewarm import PrewarmReport
-from ephemera.patterns.http_cache._resource import BoundResource, Page, Settled
+from ephemera.patterns.http_cache._resource import BodyStore, BoundResource, Page, Settled
 from ephemera.patterns.http_cache._site import BoundHttpCache
 
 __all__ = [
+    "BodyStore",
     "BoundHttpCache",
     "BoundResource",
     "Freshness",

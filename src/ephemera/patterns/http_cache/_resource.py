@@ -18,10 +18,11 @@ import re
 import zlib
 from base64 import urlsafe_b64encode
 from collections.abc import Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -62,6 +63,8 @@ class Page(msgspec.Struct, array_like=True, gc=False):
     content: bytes
     number: str = ""
     """Its version: digits that grow whenever the content changes."""
+    pointer: Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{64})?$")] = ""
+    """The SHA-256 of its content, if that is in a body store and not here."""
 
     def __post_init__(self) -> None:
         """Refuse what Redis holds and `build_page` never makes: these bytes go into a header."""
@@ -139,6 +142,21 @@ def _hash_key(key: str, media_type: str) -> bytes:
     return blake2b(f"{media_type} {key}".encode(), digest_size=32).digest()
 
 
+class BodyStore(Protocol):
+    """Where a site keeps the content of large pages, named by its digest; an object store, for example.
+
+    Neither method raises: a store that is down refuses, and the content stays in Redis.
+    """
+
+    async def put(self, digest: str, content: bytes) -> bool:
+        """Store content, over what has this name already; whether it is stored."""
+        ...
+
+    async def get(self, digest: str) -> bytes | None:
+        """Return content; None if there is none, or it cannot be read."""
+        ...
+
+
 class SiteContext:
     """What the resources of one site on one store share."""
 
@@ -153,6 +171,9 @@ class SiteContext:
         """Requests by key since they were last recorded."""
         self.is_ready = False
         """Whether the server announces changes of every resource."""
+        self.bodies: BodyStore | None = None
+        """Where the content of large pages is, and from how many bytes on."""
+        self.max_inline = 0
         self._store = store
         self._prewarm = store[declared.prewarm]
         self._loaders: dict[Resource[Any], PageLoader] = {}
@@ -252,7 +273,57 @@ class PageLoader:
         self._latest = ""  # the largest number seen
 
     async def load(self, /, **fields: FieldValue) -> Page | None:
-        """Return the page of what the loader returns now."""
+        """Return the page of what the loader returns now, its content in the body store if it is large.
+
+        The content is stored before Redis has a pointer to it. That of private pages stays in Redis: a body
+        store keeps it for longer than the user may want.
+        """
+        page = await self._build(fields)
+        context = self._context
+        if (
+            page is not None
+            and context.bodies is not None
+            and len(page.content) > context.max_inline
+            and self.declared.private is None
+        ):
+            digest = sha256(page.content).hexdigest()
+            if await context.bodies.put(digest, page.content):
+                page.pointer, page.content = digest, b""
+                self.set_freshness(page)  # that may have taken a while
+        return page
+
+    async def find(self, fields: Mapping[str, FieldValue], *, with_content: bool) -> Page | None:
+        """Return the page, cached or loaded; its content may stay in the body store unless it is wanted."""
+        page = await self.cache.get_or_load(self.load, **fields)
+        if page is None or not (with_content and page.pointer):
+            return page
+        return await self._resolved(page) or await self._reload(page, fields)
+
+    async def _reload(self, lost: Page, fields: Mapping[str, FieldValue]) -> Page | None:
+        """Replace a page whose content is lost or damaged; callers share the load, also those elsewhere."""
+        key = self._render(fields)
+        _log.warning("%r: its content is lost or damaged; it is loaded", key)
+        with suppress(*REDIS_ERRORS):
+            if not await self.engine.refresh(
+                self.load, lambda page: page.made_at > lost.made_at or not page.pointer, **fields
+            ):
+                self.engine.drop_local(key)  # Redis has another one
+            page = await self.cache.get_or_load(self.load, **fields)
+            if page is None or (page := await self._resolved(page)) is not None:
+                return page
+        return await self._build(fields)
+
+    async def _resolved(self, page: Page) -> Page | None:
+        """Return the page with the content that its pointer names; None if the body store has it not."""
+        if not page.pointer:
+            return page
+        bodies = self._context.bodies
+        content = None if bodies is None else await bodies.get(page.pointer)
+        if content is None or sha256(content).hexdigest() != page.pointer:
+            return None
+        return msgspec.structs.replace(page, content=content, pointer="")
+
+    async def _build(self, fields: Mapping[str, FieldValue]) -> Page | None:
         declared, representation = self.declared, self.declared.representation
         made_at = (await self._context.check_windows()).time if self._has_windows else self.clock.now()
         value = await declared.load(self._context.source, **fields)
@@ -310,7 +381,10 @@ class BoundResource:
         self._backoffs: BoundedCache[str, float] = BoundedCache(_MAX_REMEMBERED)
 
     def peek(self, key: str) -> Page | None:
-        """Return the page of a key if this process has it and may use it: no round trip, next to no work."""
+        """Return the page of a key if this process has it and may use it: no round trip, next to no work.
+
+        Content that is in a body store stays there: see `pointer`.
+        """
         entry = self._peek(key)
         if entry is None or (self._has_windows and monotonic() >= self._context.next_check):
             return None
@@ -369,9 +443,13 @@ class BoundResource:
         `StillLoading` when there is nothing to serve and the load takes longer than the site's `wait`,
         `LoadFailed` when it fails.
         """
-        return await self._page(fields) if self.accepts(fields) else None
+        return await self._page(fields, with_content=True) if self.accepts(fields) else None
 
-    async def _page(self, fields: Mapping[str, FieldValue]) -> Page | None:
+    async def locate(self, /, **fields: FieldValue) -> Page | None:
+        """Return the page as `page` does, but leave content that is in a body store there: see `pointer`."""
+        return await self._page(fields, with_content=False) if self.accepts(fields) else None
+
+    async def _page(self, fields: Mapping[str, FieldValue], *, with_content: bool) -> Page | None:
         key = self.render(fields)
         if self._backoffs and (left := self._backoffs.get(key, 0.0) - monotonic()) > 0:
             raise LoadFailed(key, left)
@@ -381,7 +459,7 @@ class BoundResource:
                 if not context.is_ready:
                     await context.ensure_ready()
                 state = await context.check_windows() if self._has_windows else None
-                page = await self._cache.get_or_load(self._loader.load, **fields)
+                page = await self._loader.find(fields, with_content=with_content)
         except StoreClosed:
             raise
         except Exception as problem:

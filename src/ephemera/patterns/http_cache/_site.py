@@ -13,7 +13,7 @@ from ephemera.errors import EphemeraError, LoadTimeout, StoreClosed
 from ephemera.keyspace import REDIS_ERRORS, Store
 from ephemera.patterns.cache import EntryGroup, GroupMember
 from ephemera.patterns.http_cache._prewarm import PrewarmReport
-from ephemera.patterns.http_cache._resource import Page, PageLoader, SiteContext
+from ephemera.patterns.http_cache._resource import BodyStore, Page, PageLoader, SiteContext
 from ephemera.patterns.windows import BoundWindows
 
 if TYPE_CHECKING:
@@ -39,6 +39,13 @@ class BoundHttpCache(Generic[S]):
     def windows(self) -> BoundWindows[S] | None:
         """Its windows, if it has any."""
         return self._context.windows
+
+    def store_bodies_in(self, bodies: BodyStore, *, over: int) -> None:
+        """Keep content of more than `over` bytes, as compressed, in a body store, with a pointer in Redis.
+
+        Private pages stay in Redis. A process without the body store loads a page that it finds as a pointer.
+        """
+        self._context.bodies, self._context.max_inline = bodies, over
 
     async def bump(self, /, *pages: PageRef) -> None:
         """Reload these pages and replace them in one step; call it after the commit.
