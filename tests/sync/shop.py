@@ -59,6 +59,7 @@ class Step(msgspec.Struct, tag="step"):
 
 
 VALUE = CATALOGUE.value("sync:value:{name}", Account, lifetime=fixed(hours=1), purpose="A value")
+RENEWED = CATALOGUE.value("sync:renewed:{name}", str, lifetime=sliding(hours=1), purpose="Read keeps it")
 FLAG = CATALOGUE.flag("sync:flag:{name}", lifetime=fixed(hours=1), purpose="A flag")
 COUNTER = CATALOGUE.counter("sync:counter:{name}", lifetime=fixed(hours=1), purpose="A counter")
 HASH = CATALOGUE.hash("sync:hash:{name}", Account, lifetime=fixed(hours=1), purpose="A hash")

@@ -11,7 +11,7 @@ import pytest
 
 from ephemera import Catalogue, UndeclaredKeyspace, deadline, sync
 from ephemera.embedded import Valkey
-from ephemera.errors import DeadlineExceeded, ServerError, SyncCallInEventLoop
+from ephemera.errors import DeadlineExceeded, ServerError, SyncCallInEventLoop, WrongFields
 from ephemera.sync import SyncStore
 from ephemera.wire import Script
 from tests.sync.shop import (
@@ -22,6 +22,7 @@ from tests.sync.shop import (
     HASH,
     LIST,
     MAPPING,
+    RENEWED,
     SET,
     SORTED,
     STREAM,
@@ -49,6 +50,15 @@ def test_values_flags_and_counters(store: SyncStore, key: str) -> None:
     assert store[FLAG].are_set([{"name": key}, {"name": "none"}]) == [True, False]
     assert [store[COUNTER].add(2, name=key), store[COUNTER].add(name=key)] == [2, 3]
     assert store[COUNTER].get(name=key) == 3
+
+
+def test_a_read_renews_a_sliding_lifetime(store: SyncStore, key: str) -> None:
+    """The value is found under any id, and its TTL is full again."""
+    for name in (key, f"{key} ü"):
+        store[RENEWED].put("v", name=name)
+        store.call("PEXPIRE", store[RENEWED].key(name=name), 60_000)
+        assert store[RENEWED].get(name=name) == "v"
+        assert store.call("PTTL", store[RENEWED].key(name=name)) > 3_000_000
 
 
 def test_hashes_and_mappings(store: SyncStore, key: str) -> None:
@@ -107,11 +117,20 @@ def test_errors_are_raised_where_the_call_is(store: SyncStore, key: str) -> None
     with pytest.raises(ServerError, match="WRONGTYPE"):
         store[COUNTER].add(name=key)
     assert store[COUNTER].stats.errors == 1
+    store.call("RPUSH", store[VALUE].key(name=key), "item")
+    with pytest.raises(ServerError, match="WRONGTYPE"):
+        store[VALUE].get(name=key)
+    assert store[VALUE].stats.errors == 1
+    with pytest.raises(WrongFields, match="name"):
+        store[VALUE].get(key)  # type: ignore[arg-type]
+    store[VALUE].delete(name=key)
     other = Catalogue("other").counter("other", lifetime=COUNTER.lifetime, purpose="Not in the store")
     with pytest.raises(UndeclaredKeyspace):
         store[other]
     with pytest.raises(DeadlineExceeded), deadline(0):
         store[VALUE].get(name=key)
+    with deadline(30):
+        assert store[VALUE].get(name=key) is None
     assert store[VALUE].get(name=key) is None
 
 
@@ -142,11 +161,13 @@ def test_an_accessor_works_after_a_fork(store: SyncStore, key: str) -> None:
     """What `store[X]` returned in the parent is used in the child, and by the parent after that."""
     accessor = store[COUNTER]
     accessor.add(name=key)
+    store[VALUE].put(Account("bob"), name=key)
     child = os.fork()
     if child == 0:
         status = 1
         try:
-            status = 0 if [accessor.add(name=key) for _ in range(50)][-1] == 51 else 2
+            total = [accessor.add(name=key) for _ in range(50)][-1]
+            status = 0 if total == 51 and store[VALUE].get(name=key) == Account("bob") else 2
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

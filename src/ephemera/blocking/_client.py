@@ -10,13 +10,16 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Coroutine, Generator, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ephemera.blocking._direct_connections import SHARED
 from ephemera.blocking._loop_thread import LoopThread
 from ephemera.errors import ServerError
 from ephemera.keyspace import Catalogue, Keyspace, Role
 from ephemera.wire import Arg, Client, Script, is_multiplexed, pack_here, seconds_left, within
+
+if TYPE_CHECKING:
+    from ephemera.blocking._store import BlockingStore
 
 T = TypeVar("T")
 
@@ -103,6 +106,22 @@ class BlockingClient:
         self._pending.batch.append(reply)
         return reply
 
+    def exchange(self, packed: bytes) -> Any:
+        """Send a packed command, other than a script, and return its reply."""
+        store = self._binder.store
+        if asyncio._get_running_loop() is not None or store.ended_blocks:
+            store.check_thread()
+        thread, left = store.running(), seconds_left()
+        if left is None:
+            outcome = thread.direct[self._role].exchange(packed)
+            if outcome is not SHARED:
+                return outcome
+        reply = Reply(self, packed)
+        self._share(thread, [reply], left)
+        if reply.error is not None:
+            raise reply.error
+        return reply.result
+
     def flush(self, reply: Reply) -> None:
         """Send what this thread's operation has issued, and wait for all replies."""
         pending = self._pending
@@ -135,9 +154,10 @@ class BlockingClient:
 class AccessorBinder:
     """Binds keyspaces to blocking clients, for all threads and processes of a store; `bind` takes it."""
 
-    def __init__(self, catalogues: tuple[Catalogue, ...], running: Any) -> None:
+    def __init__(self, catalogues: tuple[Catalogue, ...], store: BlockingStore) -> None:
         self.catalogues = catalogues
-        self.running = running
+        self.store = store
+        self.running = store.running
         self.pending = Pending()
         self._clients = {role: BlockingClient(self, role) for role in _ROLES}
 

@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 import weakref
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
@@ -15,7 +15,7 @@ from ephemera.blocking._client import AccessorBinder, BlockingClient
 from ephemera.blocking._direct_connections import SHARED, closed_error
 from ephemera.blocking._loop_thread import LoopThread
 from ephemera.errors import SyncCallInEventLoop, Unavailable
-from ephemera.keyspace import Catalogue, Keyspace, Store
+from ephemera.keyspace import Catalogue, Keyspace, Role, Store
 from ephemera.wire import Arg, is_multiplexed, pack_here, seconds_left, within
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ class BlockingStore:
         self._starting = threading.RLock()
         self._is_starting = False
         self._closed = False
-        self._binder = AccessorBinder(catalogues, self.running)
+        self._binder = AccessorBinder(catalogues, self)
         self.complete = self._binder.complete
         self.ended_blocks: dict[int, list[BaseException]] = {}
         """Per thread, why blocks that it is in have ended early; its next call raises that."""
@@ -119,6 +119,10 @@ class BlockingStore:
     def accessor(self, keyspace: Keyspace[T]) -> T:
         """The accessor of a keyspace; `complete` runs its operations in the calling thread."""
         return keyspace.bind(cast("Store", self._binder))
+
+    def exchange_for(self, role: Role) -> Callable[[bytes], Any]:
+        """The function that sends a packed command to the client of a role and blocks for its reply."""
+        return self._binder.client(role).exchange
 
     def wait_regardless(self, work: Coroutine[Any, Any, T]) -> T:
         """As `wait`, for work that must be done whatever deadline has passed and whatever lock was lost."""

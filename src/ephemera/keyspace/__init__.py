@@ -60,7 +60,7 @@ from ephemera.keyspace._store import Declaration, Store
 from ephemera.keyspace._stream import ChannelAccessor, StreamAccessor
 from ephemera.keyspace._template import MAX_KEY_LENGTH, Fields, KeyPattern, Template, unnamed_field
 from ephemera.keyspace._type_nodes import mutable_part
-from ephemera.keyspace._value import CounterAccessor, FlagAccessor, ValueAccessor
+from ephemera.keyspace._value import CounterAccessor, FlagAccessor, ValueAccessor, blocking_get
 from ephemera.keyspace._value_types import convert, encode_json, json_decoder, storable, to_builtins
 
 __all__ = [
@@ -111,6 +111,7 @@ __all__ = [
     "ValueAccessor",
     "Windowed",
     "bare_codec",
+    "blocking_get",
     "check_async",
     "check_declaration",
     "check_durations",

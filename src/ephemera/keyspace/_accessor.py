@@ -26,6 +26,7 @@ from ephemera.wire import Arg, Client, Script, packed_read_parts
 Command = Sequence[Arg]
 """A command without its key: the name, then the arguments after the key."""
 
+R = TypeVar("R")
 T = TypeVar("T")
 
 WRITE = Script.load("ephemera.keyspace", "write")
@@ -135,14 +136,16 @@ class Accessor:
         longest = min(longest, _LONGEST_ID)
         return field, *packed_read_parts(name, before, after, longest), longest
 
-    def _reader(self, name: str) -> Callable[[Fields], Awaitable[Any]]:
+    def _reader(
+        self, send: Callable[[bytes], R], call: Callable[..., R], name: str, *arguments: Arg
+    ) -> Callable[[Fields], R]:
         """A function that sends a read command for given fields; `ValueAccessor.get` inlines it."""
-        render, call, send, packing = self._render, self._call, self._send, self._packing(name)
+        render, packing = self._render, None if arguments else self._packing(name)
         if packing is None:
-            return lambda fields: call(name, render(fields))
+            return lambda fields: call(name, render(fields), *arguments)
         field, heads, end, longest = packing
 
-        def ask(fields: Fields) -> Awaitable[Any]:
+        def ask(fields: Fields) -> R:
             value: Any = fields.get(field)
             simple = value.__class__ is str and value.isalnum() and value.isascii()
             if simple and len(value) <= longest and len(fields) == 1:

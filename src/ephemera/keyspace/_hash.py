@@ -36,7 +36,7 @@ class HashAccessor(Accessor, Generic[S]):
         super().__init__(keyspace, client)
         self._codec = cast("RecordCodec[S]", keyspace.codec)
         self._decode = self._codec.decode
-        self._send_get = self._reader("HGETALL")
+        self._send_get = self._reader(client.send, client.call, "HGETALL")
 
     async def get(self, /, *positional: Never, **fields: FieldValue) -> S | None:
         """The record, or None when the key is absent, incomplete or holds something else."""

@@ -9,7 +9,7 @@ has lost its TTL sets a new one, so no counter stays for ever by accident.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from datetime import timedelta
 from typing import Any, Generic, Never, Protocol, TypeVar, cast
 
@@ -21,7 +21,7 @@ from ephemera.keyspace._keyspace import REDIS_ERRORS, Keyspace
 from ephemera.keyspace._lifetime import Instant, Until
 from ephemera.keyspace._scalars import DECODE_ERRORS
 from ephemera.keyspace._template import Fields
-from ephemera.wire import Arg, Client
+from ephemera.wire import Arg, Client, pack_here
 
 V = TypeVar("V")
 V_co = TypeVar("V_co", covariant=True)
@@ -246,6 +246,29 @@ class ValueAccessor(_Strings, Generic[V]):
         if data is not None:
             self.stats.undecodable += 1
             self.stats.bytes_read += len(data)
+
+
+def blocking_get(accessor: ValueAccessor[V], exchange: Callable[[bytes], Any]) -> Callable[..., V | None]:
+    """`get` as a plain function, given one that sends a packed command and blocks for its reply.
+
+    A coroutine and an awaitable reply take another 1.2 microseconds, in which no other thread can send. They
+    would be a quarter of the time of a read by eight threads: row "sync: 8 threads, store[X].get".
+    """
+    stats, decoded, unnamed = accessor.stats, accessor._decoded, accessor._unnamed
+    command = ("GET",) if accessor._renewal is None else ("GETEX", "PX", accessor._renewal)
+    ask = accessor._reader(exchange, lambda *words: exchange(pack_here(words)), *command)
+
+    def get(*positional: Never, **fields: FieldValue) -> V | None:
+        if positional:
+            raise unnamed("get")
+        try:
+            data = ask(fields)
+        except REDIS_ERRORS:
+            stats.errors += 1
+            raise
+        return decoded(data)
+
+    return get
 
 
 class FlagAccessor(_Strings):

@@ -13,12 +13,12 @@ import re
 from asyncio import _get_running_loop
 from collections.abc import Callable
 from contextlib import _AsyncGeneratorContextManager
-from functools import cache, wraps
+from functools import cache, update_wrapper, wraps
 from types import FunctionType, TracebackType
 from typing import Any, Self
 
 from ephemera.blocking import Block, BlockingStore, Callback
-from ephemera.keyspace import Accessor, ChannelAccessor
+from ephemera.keyspace import Accessor, ChannelAccessor, ValueAccessor, blocking_get
 
 Method = Callable[..., Any]
 
@@ -46,6 +46,9 @@ class SyncAccessor(SyncObject):
     def __init__(self, store: BlockingStore, accessor: Any) -> None:
         super().__init__(store, lambda: accessor)
         self._accessor = accessor
+        if isinstance(accessor, ValueAccessor):
+            get = blocking_get(accessor, store.exchange_for(accessor.keyspace.role))
+            vars(self)["get"] = update_wrapper(get, vars(type(self))["get"])
 
 
 class _Enterable:
