@@ -148,6 +148,16 @@ async def test_undeclarable_keys_are_listed_with_the_reason(own_url: str) -> Non
     assert sum(each.count for each in proposal.left_out) == len(nasty)
 
 
+async def test_a_percent_sign_that_no_proposed_pattern_encodes_is_listed(own_valkey: Valkey) -> None:
+    """A key with a literal beside an empty field is left out where its pattern is not found, and listed."""
+    keys = (b"ab:", b"v.%%..", b"v%%", b"q:%3A")
+    proposal, _, report = await inferred(own_valkey.url, [("SET", key, "v") for key in keys])
+    (left,) = proposal.left_out
+    assert (left.count, left.examples) == (1, [b"v.%%.."])
+    assert "its own pattern encodes" in left.reason
+    assert report.unknown.keys == 1
+
+
 async def test_secrets_are_not_shown(own_url: str) -> None:
     """Keys and values that look like secrets are not in the source, and their keyspaces are sensitive."""
     token = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl"
@@ -177,6 +187,14 @@ async def test_the_mark_of_a_server_is_not_proposed(own_valkey: Valkey) -> None:
         await write_identity(client, "mine")
     proposal = await infer(own_valkey.url)
     assert [declaration.pattern for declaration in proposal.keyspaces] == ["page:{page_id}"]
+
+
+async def test_patterns_of_many_names_leave_the_mark_alone(own_valkey: Valkey) -> None:
+    """However many names start alike, no proposed pattern could have rendered the reserved key."""
+    names = [f"e{a}{b}{c}" for a in "abcmnop" for b in "aeiouh" for c in "lmnrst"]
+    _, catalogue, report = await inferred(own_valkey.url, [("SET", f"{name}:1", "x") for name in names])
+    assert len(catalogue) < len(names)
+    assert report.unknown.keys == 0
 
 
 async def test_a_partial_survey_is_reported(own_valkey: Valkey) -> None:

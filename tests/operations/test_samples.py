@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterator
+
+import pytest
 
 from ephemera.operations.survey import Interval, Reservoir, estimate_matches, estimate_sum
 
@@ -21,20 +24,41 @@ def test_every_item_is_as_likely_as_any_other() -> None:
     assert all(300 < taken[item] < 500 for item in range(100))
 
 
-def test_unwanted_items_can_be_skipped() -> None:
-    """Asking first and skipping gives the same sample as offering everything."""
+def test_unwanted_items_are_not_listed() -> None:
+    """Offering items that are costly to list gives the same sample, and hardly ever lists them."""
     shown, asked = Reservoir[int](5, random.Random(3)), Reservoir[int](5, random.Random(3))
-    skipped = 0
+    listed = 0
+
+    def listing(page: range) -> Iterator[int]:
+        nonlocal listed
+        listed += 1
+        yield from page
+
     for start in range(0, 10_000, 10):
         page = range(start, start + 10)
         shown.offer(page)
-        if asked.wants(10):
-            asked.offer(page)
-        else:
-            asked.skip(10)
-            skipped += 1
+        asked.offer_some(10, listing(page))
     assert shown.items == asked.items
-    assert skipped > 900
+    assert listed < 100
+
+
+@pytest.mark.parametrize("sizes", [(70, 30), (5, 95), (4, 3), (0, 60), (50, 0)])
+def test_a_merged_reservoir_is_as_uniform(sizes: tuple[int, int]) -> None:
+    """After a merge, and items offered after it, each item of all is sampled about equally often."""
+    chance = random.Random(5)
+    total = sum(sizes) + 40
+    taken: Counter[int] = Counter()
+    for _ in range(4000):
+        one, other = Reservoir[int](10, chance), Reservoir[int](10, chance)
+        one.offer(range(sizes[0]))
+        other.offer(range(sizes[0], sum(sizes)))
+        one.merge(other)
+        one.offer(range(sum(sizes), total))
+        assert len(set(one.items)) == 10
+        assert one.offered == total
+        taken.update(one.items)
+    expected = 40_000 / total
+    assert all(0.8 * expected < taken[item] < 1.2 * expected for item in range(total))
 
 
 def test_fewer_items_than_the_size_are_all_kept() -> None:
@@ -42,7 +66,10 @@ def test_fewer_items_than_the_size_are_all_kept() -> None:
     reservoir: Reservoir[str] = Reservoir(10, random.Random())
     reservoir.offer("abc")
     assert reservoir.items == ["a", "b", "c"]
-    assert not Reservoir[str](0, random.Random()).wants(1000)
+    nothing: Reservoir[str] = Reservoir(0, random.Random())
+    nothing.offer("abc")
+    nothing.merge(reservoir)
+    assert (nothing.items, nothing.offered) == ([], 6)
 
 
 def test_a_sample_of_all_is_exact() -> None:

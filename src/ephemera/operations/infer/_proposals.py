@@ -61,9 +61,7 @@ def _json_fields(key: SampledKey) -> tuple[str, ...]:
     return key.content.names if isinstance(key.content, ContentType) else ()
 
 
-def propose(
-    shape: Shape, count: int, keys: Sequence[SampledKey], writer: Identified | None
-) -> ProposedKeyspace:
+def propose(shape: Shape, keys: Sequence[SampledKey], writer: Identified | None) -> ProposedKeyspace:
     """Propose a keyspace for the keys of one shape, that this library writes if any is known."""
     kinds = Counter(key.type for key in keys)
     main = kinds.most_common(1)[0][0] if kinds else ""
@@ -86,7 +84,7 @@ def propose(
         kind=kind,
         value_type=value_type,
         lifetime=_outliving(lifetime) if role == "queue" else lifetime,
-        keys=count,
+        keys=shape.count,
         sampled=len(keys),
         role=role,
         hash_tag=shape.hash_tag,

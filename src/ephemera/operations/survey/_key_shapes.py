@@ -16,12 +16,15 @@ there. A name that fits a shape would change nothing in the tree but its count.
 
 from __future__ import annotations
 
+import random
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import compress
+from typing import Any
 
-from ephemera.keyspace import Template
+from ephemera.keyspace import MAX_KEY_LENGTH, Template
 from ephemera.operations.survey._key_parser import (
     TAG_CLOSE,
     TAG_OPEN,
@@ -30,31 +33,41 @@ from ephemera.operations.survey._key_parser import (
     parse_key,
     terminator,
 )
-from ephemera.operations.survey._key_tree import FieldValues, Node, Piece
+from ephemera.operations.survey._key_tree import FieldValues, Node, Piece, Sighting
 from ephemera.operations.survey._page_classifier import PageClassifier
 from ephemera.operations.survey._prefixes import Prefixes
 from ephemera.operations.survey._recognizer import field_name, looks_secret, precedes_secret
+from ephemera.operations.survey._samples import Reservoir
 
 MAX_SHAPES = 300
 """Shapes that `KeyShapes.shapes` returns; beyond that, words become fields until they are few enough."""
 
-_EXAMPLES = 3
+EXAMPLES = 3
+"""Keys of a shape that are shown."""
+
 _LEARN_AFTER = 2000  # keys down the tree, before whole pages are matched against the shapes
 _MAX_TAG_LITERALS = 50
+_MAX_ENCODED = 10_000  # keys with a % that are compared with the shapes at the end
+_NOT_COVERED = "it has a % that only its own pattern encodes"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Shape:
     """A pattern that keys seem to follow."""
 
     pattern: str
     hash_tag: str | None
     count: int
-    longest: int  # bytes of its longest key
-    examples: list[bytes]
+    longest: int  # bytes of its longest key, if above the usual limit
+    sample: list[Sighting]
     secret: bool  # judging by its words, its keys or values may be secrets
 
     @property
+    def examples(self) -> list[bytes]:
+        """A few of its keys."""
+        return _names(self.sample)[:EXAMPLES]
+
+    @cached_property
     def template(self) -> Template:
         """The pattern as a template."""
         return Template(self.pattern, hash_tag=self.hash_tag)
@@ -71,39 +84,58 @@ class Undeclarable:
 
     reason: str
     count: int
-    examples: list[bytes]
+    sample: list[Sighting]
+
+    @property
+    def examples(self) -> list[bytes]:
+        """A few of them."""
+        return _names(self.sample)
 
 
 class KeyShapes:
-    """Collects keys, and returns the patterns they follow; reserved first parts never become fields."""
+    """Collects keys, and returns the patterns they follow, each with a random sample of this size.
 
-    def __init__(self, reserved: Set[str] = frozenset()) -> None:
+    Reserved first parts never become fields.
+    """
+
+    def __init__(self, reserved: Set[str] = frozenset(), sample: int = EXAMPLES) -> None:
         self._reserved = reserved
+        self._size = sample
+        self._random = random.Random()
         self._trees: dict[Separators, Prefixes] = {}
         self._counts: Counter[str] = Counter()
-        self._examples: dict[str, list[bytes]] = {}
+        self._refused: dict[str, list[Sighting]] = {}
+        self._encoded: Reservoir[bytes] = Reservoir(_MAX_ENCODED, self._random)
         self._tag_literals: set[str] = set()  # literals right before a hash tag's brace
         self._shapes: list[Shape] | None = None  # since the last key
         self._known: _KnownShapes | None = None
         self._followed = 0  # keys that went down the tree since the shapes were last learned
         self._learn_after = _LEARN_AFTER
 
-    def add_all(self, keys: Sequence[bytes]) -> list[bytes]:
-        """Add many keys, and return those that were kept as examples."""
+    def add_all(self, keys: Sequence[bytes], origin: Any = None) -> None:
+        """Add many keys, which were seen there."""
         self._shapes = None
-        others = keys if self._known is None else self._known.count(keys)
-        kept = [key for key in others if self.add(key)]
+        if b"%" in b"".join(keys):
+            self._encoded.offer([key for key in keys if b"%" in key])
+        others = keys if self._known is None else self._known.count(keys, origin)
+        for key in others:
+            self.add(key, origin)
         self._followed += len(others)
         if self._followed >= self._learn_after:
-            self._known = _KnownShapes(self.shapes())
+            self._known = _KnownShapes(self.shapes(), self._new_sample)
             self._followed, self._learn_after = 0, 2 * self._learn_after
-        return kept
 
-    def add(self, key: bytes) -> bool:
-        """Add a key to the shapes, or to the undeclarable keys; whether it was kept as an example."""
+    def add(self, key: bytes, origin: Any = None) -> None:
+        """Add a key to the shapes, or to the undeclarable keys."""
         self._shapes = None
         node = self._follow(key)
-        return self._refuse(node, key) if isinstance(node, str) else node.end(key)
+        if isinstance(node, str):
+            self._refuse(node, (origin, key))
+        else:
+            node.end(key, origin, self._new_sample)
+
+    def _new_sample(self) -> Reservoir[Sighting]:
+        return Reservoir(self._size, self._random)
 
     def _follow(self, key: bytes) -> Node | str:
         """The node where a key ends, or the reason why no pattern can render it."""
@@ -127,7 +159,27 @@ class KeyShapes:
 
     def undeclarable(self) -> list[Undeclarable]:
         """The keys that no pattern can render, by reason."""
-        return [Undeclarable(why, n, self._examples[why]) for why, n in self._counts.most_common()]
+        return [Undeclarable(why, n, self._refused[why]) for why, n in self._counts.most_common()]
+
+    def uncovered(self) -> list[Undeclarable]:
+        """The keys that fit none of the shapes, because of what they encode; estimated if they are many."""
+        keys = self._encoded.items
+        if not keys:
+            return []
+        classify = PageClassifier(self.shapes())
+        odd = KeyShapes(self._reserved)
+        for key, number in zip(keys, classify(keys), strict=True):
+            if number == classify.unknown and isinstance(self._follow(key), Node):
+                odd.add(key)
+        scale = self._encoded.offered / len(keys)
+        return [
+            Undeclarable(
+                f"{each.pattern}: {_NOT_COVERED}",
+                round(each.count * scale),
+                [] if each.secret else each.sample,
+            )
+            for each in odd.shapes()
+        ]
 
     def shapes(self) -> list[Shape]:
         """The shapes, the one with most keys first."""
@@ -139,11 +191,10 @@ class KeyShapes:
     def _count_known(self) -> None:
         """Add the keys that were only counted, at the place where an example of their shape is now."""
         known, self._known = self._known, None
-        for example, count, longest in known.counted() if known else ():
-            node = self._follow(example)
+        for sample in known.counted() if known else ():
+            node = self._follow(sample.items[0][1])
             if isinstance(node, Node):
-                node.count += count
-                node.longest = max(node.longest, longest)
+                node.end_all(sample, 0)
 
     def _find_shapes(self) -> list[Shape]:
         for max_words in (None, 8, 4, 2, 1, 0):
@@ -162,40 +213,39 @@ class KeyShapes:
             self._tag_literals.add(literal)
         return literal in self._tag_literals
 
-    def _refuse(self, reason: str, key: bytes) -> bool:
+    def _refuse(self, reason: str, seen: Sighting) -> None:
         self._counts[reason] += 1
-        examples = self._examples.setdefault(reason, [])
-        if len(examples) == _EXAMPLES:
-            return False
-        examples.append(key)
-        return True
+        kept = self._refused.setdefault(reason, [])
+        if len(kept) < EXAMPLES:
+            kept.append(seen)
 
 
 class _KnownShapes:
     """Counts the keys of shapes that are known already."""
 
-    def __init__(self, shapes: Sequence[Shape]) -> None:
+    def __init__(self, shapes: Sequence[Shape], new_sample: Callable[[], Reservoir[Sighting]]) -> None:
         self._classify = PageClassifier(shapes)
-        self._counts = [0] * len(shapes)
-        self._longest = [0] * len(shapes)
+        self._samples = [new_sample() for _ in shapes]
 
-    def count(self, keys: Sequence[bytes]) -> list[bytes]:
-        """Count the keys of known shapes, and return the others."""
-        numbers, others = self._classify(keys), []
-        for number in set(numbers):
-            same = list(compress(keys, map(number.__eq__, numbers)))
-            if number == self._classify.unknown:
-                others = same
-            else:
-                self._counts[number - 1] += len(same)
-                self._longest[number - 1] = max(self._longest[number - 1], max(map(len, same)))
-        return others
+    def count(self, keys: Sequence[bytes], origin: Any) -> list[bytes]:
+        """Count the usual keys of known shapes, and return the others: unknown or too long."""
+        numbers, unknown = self._classify(keys), self._classify.unknown
+        if max(map(len, keys), default=0) > MAX_KEY_LENGTH:
+            long = [len(key) > MAX_KEY_LENGTH for key in keys]
+            numbers = [unknown if is_long else n for is_long, n in zip(long, numbers, strict=True)]
+        for number, count in Counter(numbers).items():
+            if number != unknown:
+                same = compress(keys, map(number.__eq__, numbers))
+                self._samples[number - 1].offer_some(count, ((origin, key) for key in same))
+        return list(compress(keys, map(unknown.__eq__, numbers)))
 
-    def counted(self) -> Iterator[tuple[bytes, int, int]]:
-        """An example of each shape with its keys and the length of the longest."""
-        for shape, count, longest in zip(self._classify.keyspaces, self._counts, self._longest, strict=True):
-            if count:
-                yield shape.examples[0], count, longest
+    def counted(self) -> Iterator[Reservoir[Sighting]]:
+        """The sample of each shape's keys."""
+        return (sample for sample in self._samples if sample.offered)
+
+
+def _names(sample: Sequence[Sighting]) -> list[bytes]:
+    return [name for _, name in sample]
 
 
 def _tree_shapes(separators: Separators, tree: Prefixes) -> Iterator[Shape]:
@@ -262,6 +312,6 @@ def _shape(separators: Separators, pieces: Sequence[Piece], leaf: Node) -> Shape
         writer.hash_tag,
         leaf.count,
         leaf.longest,
-        leaf.examples,
+        leaf.sample.items if leaf.sample else [],
         looks_secret(writer.text, *writer.names),
     )

@@ -8,8 +8,9 @@ hash tag's brace, where no field can end, all parts are literals.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import takewhile
+from typing import Any
 
 from ephemera.operations.survey._key_parser import (
     TAG_OPEN,
@@ -21,13 +22,17 @@ from ephemera.operations.survey._key_parser import (
     splits_into,
 )
 from ephemera.operations.survey._recognizer import form_of, is_word, usual_form
+from ephemera.operations.survey._samples import Reservoir
 
 MAX_WORDS = 16
 """Different words at one position that still count as literals."""
 
 _FORMS_COUNTED = 200  # values of a field whose forms are counted
-_EXAMPLES = 3
 _ALIKE = 3  # nodes with the same words below them, from which on their own words count as data
+
+
+Sighting = tuple[Any, bytes]
+"""Where a key was seen, and its name."""
 
 
 class FieldValues:
@@ -120,25 +125,35 @@ Piece = str | FieldValues
 class Node:
     """One node: what may follow, and the keys that end here."""
 
-    __slots__ = ("count", "examples", "field", "literals", "longest", "rest", "words")
+    __slots__ = ("field", "literals", "longest", "rest", "sample", "words")
 
     def __init__(self) -> None:
         self.words: dict[str, Node] = {}
         self.literals: dict[str, Node] = {}  # parts that no field can hold
         self.field: FieldValues | None = None
         self.rest: Node | None = None  # what follows the field
-        self.count = 0  # keys that end here
+        self.sample: Reservoir[Sighting] | None = None  # of the keys that end here
         self.longest = 0  # bytes of the longest of them
-        self.examples: list[bytes] = []
 
-    def end(self, key: bytes) -> bool:
-        """Record a key that ends here; whether it was kept as an example."""
-        self.count += 1
+    @property
+    def count(self) -> int:
+        """Keys that end here."""
+        return self.sample.offered if self.sample else 0
+
+    def end(self, key: bytes, origin: Any, new_sample: Callable[[], Reservoir[Sighting]]) -> None:
+        """Record a key that ends here."""
         self.longest = max(self.longest, len(key))
-        if len(self.examples) >= _EXAMPLES:
-            return False
-        self.examples.append(key)
-        return True
+        if self.sample is None:
+            self.sample = new_sample()
+        self.sample.offer([(origin, key)])
+
+    def end_all(self, sample: Reservoir[Sighting] | None, longest: int) -> None:
+        """Record all keys that were offered to a sample."""
+        self.longest = max(self.longest, longest)
+        if self.sample is None or sample is None:
+            self.sample = self.sample or sample
+        else:
+            self.sample.merge(sample)
 
     def follow(self, part: str, mark: str) -> Node:
         """The node that a part leads to."""
@@ -171,9 +186,7 @@ class Node:
 
     def merge(self, other: Node) -> None:
         """Add all keys of another node."""
-        self.count += other.count
-        self.longest = max(self.longest, other.longest)
-        self.examples = [*self.examples, *other.examples][:_EXAMPLES]
+        self.end_all(other.sample, other.longest)
         for word, node in other.literals.items():
             _child(self.literals, word).merge(node)
         for word, node in other.words.items():

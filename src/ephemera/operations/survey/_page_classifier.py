@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from itertools import groupby
 from operator import attrgetter
 from typing import Generic, Protocol, TypeVar
@@ -37,9 +38,6 @@ class PageClassifier(Generic[K]):
     def __init__(self, keyspaces: Iterable[K]) -> None:
         self.keyspaces = sorted(keyspaces, key=_prefix)
         self.unknown = len(self.keyspaces) + 1
-        self._exact = Classifier(
-            (keyspace.template, number) for number, keyspace in enumerate(self.keyspaces, 1)
-        )
         self._typed = {number for number, each in enumerate(self.keyspaces, 1) if each.template.types}
         prefixes = {_prefix(each) for each in self.keyspaces}
         self._needles = prefixes if len(prefixes) <= _FEW and "" not in prefixes else None
@@ -62,6 +60,10 @@ class PageClassifier(Generic[K]):
                 if b"%" in name or numbers[position] in self._typed:
                     numbers[position] = self._classify(name)
         return numbers
+
+    @cached_property
+    def _exact(self) -> Classifier[int]:
+        return Classifier((each.template, number) for number, each in enumerate(self.keyspaces, 1))
 
     def _classify(self, name: bytes) -> int:
         number = self._exact(name)

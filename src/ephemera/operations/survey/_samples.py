@@ -2,7 +2,7 @@
 
 A `Reservoir` holds a uniform sample of everything offered to it, in any order and of any length. It knows in
 advance which of the next items it will take (Li's algorithm L), so a page it takes nothing from costs
-nothing.
+nothing. Two of them can be merged into one that could have been offered what both were.
 
 Intervals are at 95 %: Wilson's for shares, the normal one for means, both narrowed when the sample is a large
 part of the whole, and exact when it is all of it. They cover sampling error; no sample can exclude that a few
@@ -12,7 +12,7 @@ huge keys hide among millions of small ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Generic, TypeVar
 
@@ -46,13 +46,30 @@ class Reservoir(Generic[T]):
         self._next: float = 0 if size else math.inf  # the index of the next item to take
         self._weight = 1.0
 
-    def wants(self, count: int) -> bool:
-        """Whether some of the next `count` items will be taken; if not, `skip` them."""
-        return self._next < self.offered + count
+    def offer_some(self, count: int, items: Iterable[T]) -> None:
+        """The same for `count` items that are costly to list, which they are only if some will be taken."""
+        if self._next < self.offered + count:
+            self.offer(list(items))
+        else:
+            self.offered += count
 
-    def skip(self, count: int) -> None:
-        """Skip items that are not wanted."""
-        self.offered += count
+    def merge(self, other: Reservoir[T]) -> None:
+        """Add everything that was offered to another reservoir of this size."""
+        total = self.offered + other.offered
+        if not self.size or total <= self.size:
+            self.offer_some(other.offered, other.items)
+            return
+        both = [(self.offered, self.items), (other.offered, other.items)]
+        sources = [self._random.sample(items, len(items)) for _, items in both]
+        left = [offered for offered, _ in both]
+        self.items = []
+        while len(self.items) < self.size:
+            which = self._random.randrange(sum(left)) >= left[0]
+            left[which] -= 1
+            self.items.append(sources[which].pop())
+        self.offered = total
+        self._weight = self._random.betavariate(self.size, total - self.size + 1)
+        self._next = total + self._skipped()
 
     def offer(self, items: Sequence[T]) -> None:
         """Take what the sample needs of these items."""
@@ -69,9 +86,13 @@ class Reservoir(Generic[T]):
     def _gap(self) -> int:
         """Distance to the next item to take, once the reservoir is full."""
         self._weight *= _positive(self._random) ** (1 / self.size)
+        return 1 + self._skipped()
+
+    def _skipped(self) -> int:
+        """Number of items before the next one to take."""
         if self._weight < 1e-15:  # rounding: beyond 10^15 items nothing is replaced any more
             return 1 << 62
-        return 1 + int(math.log(_positive(self._random)) / math.log1p(-self._weight))
+        return int(math.log(_positive(self._random)) / math.log1p(-self._weight))
 
 
 def _positive(random: Random) -> float:

@@ -20,10 +20,11 @@ from dataclasses import dataclass, field
 from itertools import compress, zip_longest
 from typing import Any
 
-from ephemera.keyspace import Keyspace
+from ephemera.keyspace import RESERVED, Keyspace
 from ephemera.operations.libraries import exact_names
 from ephemera.operations.survey._key_inspector import ContentReader, KeyInspector, SampledKey
-from ephemera.operations.survey._key_shapes import KeyShapes
+from ephemera.operations.survey._key_shapes import EXAMPLES, KeyShapes
+from ephemera.operations.survey._key_tree import Sighting
 from ephemera.operations.survey._page_classifier import PageClassifier
 from ephemera.operations.survey._samples import Reservoir
 from ephemera.operations.survey._scan import Scan, resume_cursor, run_scans, start_scans
@@ -44,12 +45,16 @@ _NAMES_SHARE = 0.8  # of the budget
 
 @dataclass(frozen=True)
 class SurveyOptions:
-    """How much to read; a sample of 0 counts names only."""
+    """How much to read: samples are of each keyspace, and of each shape of undeclared keys.
+
+    Without a sample and a reader of shapes only names are counted.
+    """
 
     sample: int = SAMPLE_SIZE
     budget: float = BUDGET
     cursor: str | None = None
     contents: bool = True
+    shape_sample: int = EXAMPLES
 
 
 class KeyspaceSample:
@@ -64,10 +69,7 @@ class KeyspaceSample:
     def add(self, scan: Scan, count: int, names: Iterable[bytes]) -> None:
         """Count names, and offer them to the sample."""
         self.count += count
-        if self._reservoir.wants(count):
-            self._reservoir.offer([(scan, name) for name in names])
-        else:
-            self._reservoir.skip(count)
+        self._reservoir.offer_some(count, ((scan, name) for name in names))
 
     def draw(self, read_content: ContentReader | None) -> Iterator[tuple[Scan, SampledKey]]:
         """The sample in random order, each key with its server's scan."""
@@ -85,11 +87,10 @@ class Survey:
     samples: list[KeyspaceSample]
     unknown: KeyspaceSample
     shapes: KeyShapes
-    origins: dict[bytes, Scan]  # where each example of a shape was seen
     resumed: bool
     seconds: float = 0.0
     inspectors: list[KeyInspector] = field(default_factory=list)
-    examples: dict[bytes, SampledKey] = field(default_factory=dict)  # of shapes, inspected without contents
+    examples: dict[bytes, SampledKey] = field(default_factory=dict)  # of shapes, and of refused keys
     uninspected: int = 0  # sampled keys that the budget did not suffice for
 
     @property
@@ -133,20 +134,25 @@ async def survey(
     options: SurveyOptions,
     reader_for: Callable[[Keyspace[Any]], ContentReader | None] | None = None,
     on_progress: ProgressCallback = lambda *_: None,
+    shape_reader: ContentReader | None = None,
 ) -> Survey:
     """Survey these servers.
 
-    `reader_for` returns the reader of a keyspace's contents; None: contents are not read.
+    `reader_for` returns the reader of a keyspace's contents, and `shape_reader` reads undeclared keys; None:
+    contents are not read.
     """
     started = time.monotonic()
-    shapes = KeyShapes(await _library_words([node for node, _ in nodes]))
+    reserved = {keyspace.template.literals[0].partition(":")[0] for keyspace in RESERVED}
+    words = await _library_words([node for node, _ in nodes])
+    shapes = KeyShapes(words | reserved, options.shape_sample)
     result, process = _start(
         start_scans(nodes, options.cursor), PageClassifier(keyspaces), shapes, options, on_progress
     )
     await run_scans(result.scans, process, started + options.budget * _NAMES_SHARE)
-    if options.sample:
-        reader_for = reader_for if options.contents else None
-        await _inspect_samples(result, reader_for, started + options.budget, on_progress)
+    if not options.contents:
+        reader_for = shape_reader = None
+    if options.sample or shape_reader:
+        await _inspect_samples(result, reader_for, shape_reader, started + options.budget, on_progress)
     result.seconds = time.monotonic() - started
     return result
 
@@ -171,7 +177,7 @@ def _start(
     rng = random.Random()
     samples = [KeyspaceSample(keyspace, options.sample, rng) for keyspace in classify.keyspaces]
     unknown = KeyspaceSample(None, options.sample, rng)
-    result = Survey(scans, samples, unknown, shapes, {}, resumed=options.cursor is not None)
+    result = Survey(scans, samples, unknown, shapes, resumed=options.cursor is not None)
     by_number = dict(enumerate(result.all_samples, 1))
     total = result.keys
 
@@ -180,8 +186,7 @@ def _start(
         for number, count in Counter(numbers).items():
             by_number[number].add(scan, count, compress(page, map(number.__eq__, numbers)))
             if number == classify.unknown:
-                unknown_names = list(compress(page, map(number.__eq__, numbers)))
-                result.origins.update(dict.fromkeys(result.shapes.add_all(unknown_names), scan))
+                result.shapes.add_all(list(compress(page, map(number.__eq__, numbers))), scan)
         on_progress("names", result.names, total)
 
     return result, process
@@ -190,6 +195,7 @@ def _start(
 async def _inspect_samples(
     result: Survey,
     reader_for: Callable[[Keyspace[Any]], ContentReader | None] | None,
+    shape_reader: ContentReader | None,
     deadline: float,
     on_progress: ProgressCallback,
 ) -> None:
@@ -200,9 +206,10 @@ async def _inspect_samples(
         sample.draw(reader_for(sample.keyspace) if reader_for and sample.keyspace else None)
         for sample in result.all_samples
     )
-    result.examples = {name: SampledKey(name) for name in _shape_examples(result.shapes)}
-    for name, key in result.examples.items():
-        queues[result.origins[name]].append(key)
+    for scan, name in _shape_samples(result.shapes):
+        if name not in result.examples:
+            result.examples[name] = SampledKey(name, shape_reader)
+            queues[scan].append(result.examples[name])
     for one_of_each in zip_longest(*drawn):
         for scan, key in filter(None, one_of_each):
             queues[scan].append(key)
@@ -226,9 +233,8 @@ async def _inspect_samples(
     result.examples = {name: key for name, key in result.examples.items() if key.exists}
 
 
-def _shape_examples(shapes: KeyShapes) -> Iterator[bytes]:
-    """The examples of every shape: a queue that is one key among a million must be seen, too."""
-    for shape in shapes.shapes():
-        yield from shape.examples
-    for refused in shapes.undeclarable():
-        yield from refused.examples
+def _shape_samples(shapes: KeyShapes) -> Iterator[Sighting]:
+    """One key of each shape in turn: a queue that is one key among a million must be seen, too."""
+    samples = [each.sample for each in shapes.shapes()] + [each.sample for each in shapes.undeclarable()]
+    for one_of_each in zip_longest(*samples):
+        yield from filter(None, one_of_each)
