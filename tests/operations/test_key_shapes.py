@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import uuid
 
 import pytest
@@ -129,6 +130,15 @@ def test_frequent_first_words_stay_literals() -> None:
     found = patterns_of(*(f"{name}:1" for name in names), *(f"session:{n}" for n in range(1000)))
     assert "session:{session_id}" in found
     assert len(found) < len(names) / 2
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_prefixes_of_many_first_words_capture_no_later_word(seed: int) -> None:
+    """However many different first words there are, the patterns made of them do not overlap."""
+    chance = random.Random(seed)
+    names = ["".join(chance.choices("abcdefghijklmnop", k=seed + 2)) for _ in range(1000)]
+    shapes = shapes_of(*names, *(f"{name}:1" for name in names))
+    assert len(declared(shapes)) == len(shapes.shapes())
 
 
 def test_the_number_of_shapes_is_bounded() -> None:

@@ -85,6 +85,8 @@ class Prefixes:
     def _word(self, part: str) -> Node:
         if len(self._words) >= MAX_WORDS and self._mark != TAG_OPEN:
             self._absorb_infrequent()
+            if part not in self._reserved and self._prefix_of(part) is not None:
+                return self.follow(part)
         return self._words.setdefault(part, Node())
 
     def _prefix_of(self, part: str) -> str | None:
