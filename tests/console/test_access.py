@@ -75,6 +75,8 @@ def test_no_account_gives_more_guesses_at_another() -> None:
     browser = known.browsers.issue("ada")
     assert known.browsers.subject(browser, "ada") is not None
     assert known.browsers.subject(browser, "operator") is None
+    changed = ConsoleAccess("operator", "another password", [Account("ada", "the password of ada", "view")])
+    assert changed.browsers.subject(browser, "ada") is not None  # it tells ada nothing of the operator's
 
 
 def test_a_sign_in_expires_and_runs_its_callbacks(clock: list[float]) -> None:

@@ -92,14 +92,15 @@ async def test_sec13_a_known_browser_may_not_guess(proxy: httpx.AsyncClient, kno
 @pytest.mark.parametrize("value", ["", "..", "a.b.c", "é.1.2", "\ud800"])
 def test_sec13_a_forged_browser_is_unknown(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """So is one of another password or user, an altered one, and one that is too old."""
-    known = KnownBrowsers(PASSWORD)
+    known = KnownBrowsers({"operator": PASSWORD, "another user": "another"})
     assert known.subject(value, "operator") is None
     ours = known.issue("operator")
     assert known.subject(ours, "operator") != known.subject(known.issue("operator"), "operator") is not None
-    assert KnownBrowsers("another").subject(ours, "operator") is None
+    assert KnownBrowsers({"operator": "another"}).subject(ours, "operator") is None
     altered = ours[:-1] + ("0" if ours[-1] != "0" else "1")
     assert known.subject(altered, "operator") is None
     assert known.subject(ours, "another user") is None
+    assert known.subject(ours, "a stranger") is None
     later = time.time() + browsers.MAX_AGE + 1
     monkeypatch.setattr(time, "time", lambda: later)
     assert known.subject(ours, "operator") is None

@@ -101,7 +101,7 @@ class ConsoleAccess:
         every = (Account(user, password), *accounts)
         self.suggested_user = "" if accounts else user
         """The user that the form is filled with, if there is only one."""
-        self.browsers = KnownBrowsers("\n".join(each.password for each in every))
+        self.browsers = KnownBrowsers({each.user: each.password for each in every})
         self.waiting = WaitingAttempts()
         self._accounts = [(_digest(each.user), _digest(each.password), each) for each in every]
         self._sign_ins: dict[bytes, SignIn] = {}  # by the digest of their token
