@@ -10,7 +10,7 @@ column names, which says what it has:
 | `id`, `lemma`, `transliteration`, `gloss`, `definition` | entries of the lexicon; `G26`, `H7225` |
 
 A file is untrusted: a document type declaration, and with it every entity, is refused, elements nest at most
-64 deep, and a verse or a line that is too long is an error.
+64 deep, and a verse, a tag, a comment or a line that is too long is an error.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from ephemera_services.scripture.records import BOOKS
 _CHUNK = 64 * 1024
 _MAX_DEPTH = 64
 _MAX_TEXT = 4000  # characters of a verse
+_MAX_MARKUP = 1024 * 1024  # bytes of a tag or a comment, which the parser has in memory and reads repeatedly
 _MAX_LINE = 20_000  # bytes of a line of a TSV file
 _NOT_TEXT = frozenset({"note", "title", "rdg", "rdgGroup", "figure", "header", "catchWord"})
 _BREAKS = frozenset({"l", "lb", "lg", "p", "div", "q", "item", "speech"})
@@ -109,6 +110,8 @@ class OsisSource(Source):
             while chunk := self._file.read(_CHUNK):
                 parser.Parse(chunk)
                 self.position += len(chunk)
+                if self.position - parser.CurrentByteIndex > _MAX_MARKUP:
+                    raise SourceError(f"a tag or a comment has more than {_MAX_MARKUP} bytes")
                 while self._found:
                     yield self._found.popleft()
             parser.Parse(b"", True)
@@ -130,9 +133,9 @@ class OsisSource(Source):
             self._finish()
         elif name == "verse" and (osis_id := attributes.get("osisID") or attributes.get("sID")):
             self._finish()
-            self._id, self._milestone = osis_id.split()[0], "sID" in attributes
+            self._id, self._milestone = osis_id.partition(" ")[0], "sID" in attributes
         elif name in _BREAKS:
-            self._words.append(" ")
+            self._characters(" ")
 
     def _end(self, _: str) -> None:
         name = self._path.pop()
@@ -141,7 +144,7 @@ class OsisSource(Source):
         elif (name == "verse" and not self._milestone) or name == "chapter":
             self._finish()
         elif name in _BREAKS:
-            self._words.append(" ")
+            self._characters(" ")
 
     def _characters(self, text: str) -> None:
         if self._id is not None and not self._hidden:
