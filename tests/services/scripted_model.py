@@ -21,16 +21,21 @@ class Reply(NamedTuple):
 class Endpoint:
     """A server with scripted responses that records its requests."""
 
-    def __init__(self) -> None:
+    def __init__(self, protocol: str = "HTTP/1.0") -> None:
         self.replies: list[Reply] = []
         self.seen: list[tuple[str, dict[str, str], bytes]] = []
         """The path, headers and body of each request."""
+        self.clients: list[tuple[str, int]] = []
+        """The client of each request, by its connection."""
         endpoint = self
 
         class Handler(BaseHTTPRequestHandler):
+            protocol_version = protocol
+
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
                 endpoint.seen.append((self.path, {k.lower(): v for k, v in self.headers.items()}, body))
+                endpoint.clients.append(self.client_address)
                 reply = endpoint.replies.pop(0)
                 data = json.dumps(reply.body).encode()
                 self.send_response(reply.status)
