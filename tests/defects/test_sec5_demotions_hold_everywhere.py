@@ -42,7 +42,7 @@ async def _both(server: Valkey, postgres: Postgres, **more: str) -> AsyncIterato
     async with opened("identity", server, postgres, _PLENTY) as identity, _listening(identity) as (url, web):
         place = {"EPHEMERA_URL": f"{server.url}/1", "EPHEMERA_SCRIPTURE_JWKS": f"{url}/.well-known/jwks.json"}
         await mark_server(place["EPHEMERA_URL"], "scripture")
-        variables = {**place, **more}
+        variables = {**place, "EPHEMERA_SCRIPTURE_ACCOUNT_PER_MINUTE": "1000", **more}
         async with opened("scripture", server, postgres, variables, empty=False) as scripture:
             yield identity, scripture, web
 

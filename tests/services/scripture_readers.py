@@ -27,7 +27,7 @@ UNLIMITED = {
     f"EPHEMERA_SCRIPTURE_{name}": PLENTY
     for name in (
         *("SEARCH_FREE", "SEARCH_PAID", "PASSAGES_FREE", "PASSAGES_PAID", "LEXICON_FREE", "LEXICON_PAID"),
-        *("AI_FREE", "AI_PAID", "AI_AI"),
+        *("AI_FREE", "AI_PAID", "AI_AI", "ACCOUNT_PER_MINUTE"),
     )
 }
 

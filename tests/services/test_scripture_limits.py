@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from pathlib import Path
 
 import httpx
@@ -51,6 +52,15 @@ def test_a_user_is_counted_as_such_wherever_they_come_from(scripture: Served) ->
 
     _drained(lambda: ask(ann), 20, 60)
     assert ask(bob).status_code == 200
+
+
+def test_requests_for_own_settings_are_limited_by_user(scripture: Served) -> None:
+    """On every plan, all of them together, since each asks or changes a database; others lose nothing."""
+    ann, bob = subscriber(scripture, "paid"), subscriber(scripture, "free")
+    paths = cycle(("/me/preferences", "/me/notifications"))
+    _drained(lambda: ann.ask("GET", next(paths)), 60, 60)
+    assert ann.ask("POST", "/me/push-subscriptions", json={}).status_code == 429
+    assert bob.ask("GET", "/me/preferences").status_code == 200
 
 
 @pytest.mark.parametrize(("plan", "search", "ai"), [("free", 20, 5), ("paid", 200, 50), ("ai", 200, 200)])

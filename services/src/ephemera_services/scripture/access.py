@@ -107,7 +107,7 @@ async def admit(request: Request, rule: str) -> Caller:
 
 
 class Bearer(SecurityBase):
-    """A dependency that requires a token, optionally of an administrator."""
+    """A dependency that requires a token of an administrator, or of a user within the limit of accounts."""
 
     def __init__(self, *, admin: bool = False) -> None:
         self._admin = admin
@@ -115,12 +115,14 @@ class Bearer(SecurityBase):
         self.scheme_name = _SCHEME
 
     async def __call__(self, request: Request) -> Caller:
-        """Identify the caller; 401 or 403 otherwise."""
+        """Identify the caller; 401, 403 or 429 otherwise."""
         service: Scripture = request.app.state.service
         caller = await service.gate.identify(request.scope, service)
         if caller.user_id is None:
             raise unauthorized("Send an access token: Authorization: Bearer ...", token=False)
-        if self._admin and not caller.is_admin:
+        if not self._admin:
+            await service.gate.consume("account", caller, request.scope)
+        elif not caller.is_admin:
             raise problem(403, "This is for administrators.")
         return caller
 

@@ -27,14 +27,14 @@ Reader = Annotated[Caller, Depends(Bearer())]
 Admin = Annotated[Caller, Depends(Bearer(admin=True))]
 
 
-@router.get("/me/preferences")
+@router.get("/me/preferences", responses=problems(429))
 async def preferences(caller: Reader) -> PreferencesForm:
     """The caller's reading preferences; stored for seven days after the last change."""
     found = await caller.service.preferences.get(user_id=str(caller.user_id))
     return PreferencesForm.model_validate(found, from_attributes=True)
 
 
-@router.put("/me/preferences")
+@router.put("/me/preferences", responses=problems(429))
 async def set_preferences(form: PreferencesForm, caller: Reader) -> PreferencesForm:
     """Change the caller's reading preferences."""
     preferences = msgspec.convert(form.model_dump(), ReadingPreferences)

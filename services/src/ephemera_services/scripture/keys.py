@@ -192,6 +192,7 @@ PER_MINUTE = {
     "search": {"free": 20, "paid": 200},
     "passages": {"free": 60, "paid": 600},
     "lexicon": {"free": 40, "paid": 400},
+    "account": {"free": 60, "paid": 60},
 }
 AI_PER_HOUR = {"free": 5, "paid": 50, "ai": 200}
 _PER_PROCESS: WhenDown = local_share(of=1)  # answers are expensive

@@ -51,14 +51,14 @@ _HEADERS = {
 }
 
 
-@router.get("/me/notifications")
+@router.get("/me/notifications", responses=problems(429))
 async def notifications(caller: Reader) -> NotificationsForm:
     """What the caller is notified of, by channel."""
     found = await caller.service.notifications.get(_user_id(caller))
     return NotificationsForm.model_validate(found)
 
 
-@router.put("/me/notifications", responses=problems(409))
+@router.put("/me/notifications", responses=problems(409, 429))
 async def set_notifications(form: NotificationsForm, caller: Reader) -> NotificationsForm:
     """Change what the caller is notified of, from the next notification on."""
     await caller.service.notifications.replace(_user_id(caller), form.model_dump())
@@ -87,7 +87,7 @@ async def push_key(request: Request) -> PushKey:
     return PushKey(public_key=request.app.state.service.push.public_key())
 
 
-@router.post("/me/push-subscriptions", status_code=201, responses=problems(404, 409))
+@router.post("/me/push-subscriptions", status_code=201, responses=problems(404, 409, 429))
 async def subscribe(form: PushSubscriptionForm, caller: Reader) -> PushSubscriptionView:
     """Send the caller's notifications to a browser: its `PushSubscription` as JSON; ten, the newest."""
     keys = form.keys
@@ -97,7 +97,7 @@ async def subscribe(form: PushSubscriptionForm, caller: Reader) -> PushSubscript
     return PushSubscriptionView(subscription_id=subscription_id)
 
 
-@router.delete("/me/push-subscriptions/{subscription_id}", status_code=204, responses=problems(404))
+@router.delete("/me/push-subscriptions/{subscription_id}", status_code=204, responses=problems(404, 429))
 async def end_subscription(subscription_id: UUID, caller: Reader) -> None:
     """Send nothing more to a browser."""
     await caller.service.push.unsubscribe(_user_id(caller), subscription_id)

@@ -85,6 +85,8 @@ class Settings(ServiceSettings, kw_only=True, frozen=True):
     """Lexicon entries per minute, without a subscription"""
     lexicon_paid: Count = 400
     """and with one."""
+    account_per_minute: Count = 60
+    """Requests of a user for their own settings per minute"""
     ai_free: Count = 5
     """Questions per hour, without a subscription,"""
     ai_paid: Count = 50
@@ -131,5 +133,6 @@ class Settings(ServiceSettings, kw_only=True, frozen=True):
             "search": {"free": self.search_free, "paid": self.search_paid},
             "passages": {"free": self.passages_free, "paid": self.passages_paid},
             "lexicon": {"free": self.lexicon_free, "paid": self.lexicon_paid},
+            "account": {"free": self.account_per_minute, "paid": self.account_per_minute},
             "ai": {"free": self.ai_free, "paid": self.ai_paid, "ai": self.ai_ai},
         }
