@@ -10,7 +10,8 @@ import pytest
 
 from ephemera.embedded import Postgres, Valkey
 from ephemera.patterns.jobs import BoundJobs, JobRow
-from ephemera.patterns.jobs._rows import SUSPECT, HeldJob
+from ephemera.patterns.jobs._rows import HeldJob
+from ephemera.patterns.jobs._tables import SUSPECT
 from tests.defects.poison_jobs import kill, kill_worker, opened, work
 from tests.patterns.job_store import attempt_by
 from tests.patterns.job_worker import Worker

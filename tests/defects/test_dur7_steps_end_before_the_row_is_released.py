@@ -13,7 +13,7 @@ import pytest
 from ephemera import Catalogue, connect
 from ephemera.embedded import Postgres, Valkey
 from ephemera.patterns.jobs import BoundJobs, Jobs, Run, sql_engine
-from ephemera.patterns.jobs._threads import JobThreads
+from ephemera.patterns.jobs._run_context import JobThreads
 from ephemera.patterns.jobs._worker import attempt_runner
 from tests.patterns.job_store import attempt_by
 from tests.patterns.wait_for_jobs import until

@@ -16,8 +16,7 @@ from ephemera.patterns.jobs._attempt import AttemptEngines, AttemptRunner
 from ephemera.patterns.jobs._delivery import PRIORITY_LEVELS, CeleryMessages, _list_key
 from ephemera.patterns.jobs._reaper import send_missing_messages
 from ephemera.patterns.jobs._rows import HeldJob
-from ephemera.patterns.jobs._run_context import resume_run
-from ephemera.patterns.jobs._threads import JobThreads
+from ephemera.patterns.jobs._run_context import JobThreads, resume_run
 from ephemera.sql import migrate
 from tests.patterns.job_fixtures import CATALOGUE, JOBS, METADATA
 

@@ -16,7 +16,8 @@ from ephemera import Catalogue, embedded, keyspace
 from ephemera.embedded import Postgres, Valkey
 from ephemera.errors import JobLost
 from ephemera.patterns.jobs import BoundJobs, JobRow, Jobs, Retry, Run, sql_engine
-from ephemera.patterns.jobs._rows import claim_values, read_row, row_columns
+from ephemera.patterns.jobs._rows import claim_values
+from ephemera.patterns.jobs._tables import read_row, row_columns
 from tests.patterns.job_store import attempt_by, delivered_by, resumed
 from tests.patterns.wait_for_jobs import until
 

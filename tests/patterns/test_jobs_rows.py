@@ -11,7 +11,8 @@ from sqlalchemy import MetaData, text
 
 from ephemera.embedded import Postgres, Valkey
 from ephemera.patterns.jobs import BoundJobs, JobRow
-from ephemera.patterns.jobs._rows import CompletedJob, HeldJob, job_tables
+from ephemera.patterns.jobs._rows import CompletedJob, HeldJob
+from ephemera.patterns.jobs._tables import job_tables
 from tests.patterns.job_fixtures import generate
 from tests.patterns.job_store import opened
 

@@ -54,7 +54,7 @@ from ephemera.patterns.jobs._checkpoint import Checkpoint
 from ephemera.patterns.jobs._declaration import Jobs
 from ephemera.patterns.jobs._delivery import CeleryDelivery
 from ephemera.patterns.jobs._enqueue import Enqueued
-from ephemera.patterns.jobs._job_definition import Job
+from ephemera.patterns.jobs._job_definition import Job, Retry, Unique
 from ephemera.patterns.jobs._job_queries import (
     DURATION_BUCKETS,
     EndedJobs,
@@ -63,12 +63,11 @@ from ephemera.patterns.jobs._job_queries import (
     OpenJobs,
     ScheduleRow,
 )
-from ephemera.patterns.jobs._policies import Retry, Unique
 from ephemera.patterns.jobs._queues import QueueSettings, QueueStats, read_queue_stats
-from ephemera.patterns.jobs._rows import JOB_STATES, JobRow
 from ephemera.patterns.jobs._run_context import Run
 from ephemera.patterns.jobs._runtime import BoundJobs, sql_engine
 from ephemera.patterns.jobs._schedules import Cron, Every, Schedule
+from ephemera.patterns.jobs._tables import JOB_STATES, JobRow
 from ephemera.patterns.jobs._worker import WorkerSettings, run_worker
 
 __all__ = [

@@ -20,11 +20,10 @@ from ephemera.errors import JobFailed, JobLost, JobSnoozed, JobTimedOut
 from ephemera.patterns.jobs._claims import Completions, JobClaims, LeaseKeeper
 from ephemera.patterns.jobs._job_definition import Job, decode_arguments
 from ephemera.patterns.jobs._job_queries import JobQueries
-from ephemera.patterns.jobs._rows import CompletedJob, JobRow, JobState
-from ephemera.patterns.jobs._run_context import Run, resume_run, until_database_answers
+from ephemera.patterns.jobs._rows import CompletedJob
+from ephemera.patterns.jobs._run_context import CALLS, JobThreads, Run, resume_run, until_database_answers
 from ephemera.patterns.jobs._runtime import JobBackend
-from ephemera.patterns.jobs._stored_values import describe_error, encode_result, storable_text
-from ephemera.patterns.jobs._threads import CALLS, JobThreads
+from ephemera.patterns.jobs._tables import JobRow, JobState, describe_error, encode_result, storable_text
 
 _log = logging.getLogger("ephemera.jobs")
 

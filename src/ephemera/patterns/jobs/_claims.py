@@ -36,20 +36,9 @@ from ephemera.errors import JobLost
 from ephemera.patterns.jobs._declaration import Jobs
 from ephemera.patterns.jobs._job_queries import JobQueries
 from ephemera.patterns.jobs._queues import QueueSettings, QueueTable
-from ephemera.patterns.jobs._rows import (
-    DATABASE_ERRORS,
-    SUSPECT_LITERAL,
-    WAITING,
-    CompletedJob,
-    HeldJob,
-    JobRow,
-    JobRows,
-    JobTables,
-    claim_values,
-    read_row,
-    row_columns,
-)
+from ephemera.patterns.jobs._rows import DATABASE_ERRORS, CompletedJob, HeldJob, JobRows, claim_values
 from ephemera.patterns.jobs._run_context import Run, with_timeout
+from ephemera.patterns.jobs._tables import SUSPECT_LITERAL, WAITING, JobRow, JobTables, read_row, row_columns
 
 _SETTINGS_AGE = 1.0  # seconds after which the settings of the queues are loaded again
 _RENEWAL = 1.0  # seconds between renewals of leases, at most a fifth of one

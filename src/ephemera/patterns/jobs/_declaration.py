@@ -19,12 +19,11 @@ from ephemera.keyspace import Catalogue, Fixed, Store, check_declaration, fixed,
 from ephemera.patterns.jobs._delivery import CeleryDelivery
 from ephemera.patterns.jobs._enqueue import new_job
 from ephemera.patterns.jobs._finished_jobs import Keep, keep_by_state
-from ephemera.patterns.jobs._job_definition import Job
-from ephemera.patterns.jobs._policies import Retry, Unique
-from ephemera.patterns.jobs._rows import JobRow, job_tables
+from ephemera.patterns.jobs._job_definition import Job, Retry, Unique
 from ephemera.patterns.jobs._run_context import Run
 from ephemera.patterns.jobs._runtime import BoundJobs
 from ephemera.patterns.jobs._schedules import Cron, Every, Schedule
+from ephemera.patterns.jobs._tables import JobRow, job_tables
 from ephemera.patterns.locks import Locks
 from ephemera.patterns.progress import Progress
 from ephemera.sql import SqlSchema

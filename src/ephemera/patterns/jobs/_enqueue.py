@@ -35,7 +35,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ephemera.errors import InvalidValue
 from ephemera.patterns.jobs._job_definition import Job, JobOptions, encode_arguments, unique_key
-from ephemera.patterns.jobs._rows import OPEN_STATES, JobTables
+from ephemera.patterns.jobs._tables import OPEN_STATES, JobTables
 
 MAX_BATCH = 10_000
 """Rows of one statement."""

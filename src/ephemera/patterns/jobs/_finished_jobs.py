@@ -37,15 +37,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from ephemera.errors import InvalidDeclaration, InvalidValue, JobNotFinished, JobUnsuccessful, UnknownJob
 from ephemera.keyspace import REDIS_ERRORS, convert
 from ephemera.patterns.jobs._job_queries import JobQueries
-from ephemera.patterns.jobs._rows import (
-    DATABASE_ERRORS,
-    JOB_STATES,
-    OPEN_STATES,
-    JobRow,
-    JobTables,
-    read_row,
-    row_columns,
-)
+from ephemera.patterns.jobs._rows import DATABASE_ERRORS
+from ephemera.patterns.jobs._tables import JOB_STATES, OPEN_STATES, JobRow, JobTables, read_row, row_columns
 from ephemera.wire import Client
 
 _POLL = 0.5  # seconds between two reads of a row without a subscription

@@ -15,7 +15,7 @@ import msgspec
 from sqlalchemy import ARRAY, Double, cast, func, literal, select, union_all
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from ephemera.patterns.jobs._rows import OPEN_STATES, JobRow, JobTables, read_row, row_columns
+from ephemera.patterns.jobs._tables import OPEN_STATES, JobRow, JobTables, read_row, row_columns
 
 DURATION_BUCKETS = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
 """The upper bounds of the buckets of durations, in seconds; a last bucket has none."""

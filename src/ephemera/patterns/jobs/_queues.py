@@ -42,7 +42,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from ephemera.errors import InvalidDeclaration
-from ephemera.patterns.jobs._rows import JobTables
+from ephemera.patterns.jobs._tables import JobTables
 
 Rate = tuple[int, timedelta]
 """How many jobs may start in a time."""

@@ -1,6 +1,5 @@
-"""The tables of jobs in PostgreSQL, and every statement that reads or changes them.
+"""Every statement that changes a job.
 
-The tables are part of the application's own metadata if it passes one; `ephemera.sql` migrates them.
 Each change of a row is one statement, guarded by state and fence: one that finds another fence or another
 state changes no row and reports it. Nothing is read first and written later. All times come from the database
 (`clock_timestamp`), never from a worker. `fence` grows with every claim, cancellation and retry; every write
@@ -16,201 +15,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-import msgspec
-from sqlalchemy import (
-    ARRAY,
-    BigInteger,
-    Boolean,
-    CheckConstraint,
-    Column,
-    DateTime,
-    ForeignKey,
-    Index,
-    Integer,
-    Interval,
-    MetaData,
-    Table,
-    Text,
-    and_,
-    case,
-    cast,
-    false,
-    func,
-    literal,
-    literal_column,
-    or_,
-    select,
-    text,
-    update,
-)
+from sqlalchemy import ARRAY, BigInteger, Text, and_, case, cast, func, literal, or_, select, update
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from ephemera.patterns.jobs._stored_values import decode_result
-
-JOB_STATES = ("waiting", "running", "done", "failed", "cancelled", "dead")
-"""A `failed` job gave up by itself (`JobFailed`); a `dead` one used up its attempts."""
-OPEN_STATES = ("waiting", "running")
+from ephemera.patterns.jobs._tables import (
+    OPEN_STATES,
+    RUNNING,
+    SUSPECT_LITERAL,
+    TIME,
+    WAITING,
+    JobRow,
+    JobState,
+    JobTables,
+    read_row,
+    row_columns,
+)
 
 DATABASE_ERRORS = (OperationalError, InterfaceError, PoolTimeout)
 """What SQLAlchemy raises while the database is unavailable, or no connection of the pool is free."""
-
-SUSPECT = 2
-"""A job whose processes crashed so many times in a row runs alone in a process, until it has an outcome."""
-_TIME = DateTime(timezone=True)
-WAITING: Any = literal_column("'waiting'")
-RUNNING: Any = literal_column("'running'")
-SUSPECT_LITERAL: Any = literal_column(str(SUSPECT))
-"""Literals rather than parameters: a prepared statement must see that they match the partial indexes."""
-
-
-class JobTables(NamedTuple):
-    """The tables of one declaration."""
-
-    jobs: Table
-    steps: Table
-    queues: Table
-    schedules: Table
-
-
-def job_tables(metadata: MetaData, name: str) -> JobTables:
-    """Declare the tables `name`, `name_steps`, `name_queues` and `name_schedules`."""
-    now = func.clock_timestamp()
-    jobs = Table(
-        name,
-        metadata,
-        Column("id", Text, primary_key=True),
-        Column("kind", Text, nullable=False),
-        Column("queue", Text, nullable=False),
-        Column("arguments", JSONB, nullable=False),
-        Column("state", Text, nullable=False, server_default="waiting"),
-        Column("attempts", Integer, nullable=False, server_default="0"),
-        Column("crashes", Integer, nullable=False, server_default="0", comment="of its processes, in a row"),
-        Column("fence", BigInteger, nullable=False, server_default="0"),
-        Column("worker", Text, comment="the worker that ran it last: host:process"),
-        Column("lease_until", _TIME, comment="a running job may be taken over after this"),
-        Column("step", Text, comment="the last step that was recorded"),
-        Column("steps", Integer, nullable=False, server_default="0", comment="how many were recorded"),
-        Column("error", Text, comment="of the last attempt"),
-        Column("result", JSONB),
-        Column("priority", Integer, nullable=False, server_default="0", comment="higher runs first"),
-        Column("available_at", _TIME, nullable=False, server_default=now, comment="not run before this"),
-        Column("published_at", _TIME, comment="when its last message was put in the queue"),
-        Column("resent", Boolean, nullable=False, server_default=false(), comment="more than one message"),
-        Column("created_at", _TIME, nullable=False, server_default=now),
-        Column("started_at", _TIME, comment="of its first attempt"),
-        Column("finished_at", _TIME),
-        Column("unique_key", Text, comment="one job at a time has it"),
-        Column("unique_until", _TIME, comment="it has the key until then, even if it has ended"),
-        Column("callback_due_at", _TIME, comment="when `on_finished` is called, unless it was"),
-        Column("callback_attempts", Integer, nullable=False, server_default="0"),
-        CheckConstraint(f"state IN {JOB_STATES}", name=f"{name}_state"),
-    )
-    # Leases are in no index, so that their renewal touches the row's page alone. The indexes are partial, so
-    # that a change of state enters the row in as few of them as possible.
-    c = jobs.c
-    due = (c.queue, c.priority.desc(), c.available_at)
-    Index(f"{name}_waiting", *due, postgresql_where=c.state == "waiting")
-    suspect = and_(c.state == "waiting", c.crashes >= SUSPECT)
-    Index(f"{name}_suspects", *due, postgresql_where=suspect)
-    Index(f"{name}_running", c.queue, postgresql_where=c.state == "running")
-    Index(f"{name}_published", c.queue, c.published_at, postgresql_where=c.published_at.is_not(None))
-    Index(f"{name}_listed", c.created_at)
-    Index(f"{name}_finished", c.finished_at, postgresql_where=c.finished_at.is_not(None))
-    holds_key = or_(c.unique_until.is_not(None), c.state.in_(OPEN_STATES))
-    Index(
-        f"{name}_unique",
-        c.unique_key,
-        unique=True,
-        postgresql_where=and_(c.unique_key.is_not(None), holds_key),
-    )
-    Index(
-        f"{name}_callbacks",
-        c.callback_due_at,
-        postgresql_where=c.callback_due_at.is_not(None),
-    )
-    steps = Table(
-        f"{name}_steps",
-        metadata,
-        Column("job_id", Text, ForeignKey(jobs.c.id, ondelete="CASCADE"), primary_key=True),
-        Column("name", Text, primary_key=True),
-        Column("result", Text, nullable=False, comment="JSON"),
-        Column("fence", BigInteger, nullable=False, comment="of the attempt that ran it"),
-        Column("done_at", _TIME, nullable=False, server_default=now),
-    )
-    queues = Table(
-        f"{name}_queues",
-        metadata,
-        Column("queue", Text, primary_key=True),
-        Column("paused", Boolean, nullable=False, server_default=false()),
-        Column("max_running", Integer, comment="how many of its jobs run at once"),
-        Column("rate_limit", Integer, comment="how many of its jobs start in `rate_period`"),
-        Column("rate_period", Interval),
-        Column("starts", JSONB, nullable=False, server_default=text("'[]'"), comment="recent, for its rate"),
-    )
-    schedules = Table(
-        f"{name}_schedules",
-        metadata,
-        Column("name", Text, primary_key=True),
-        Column("kind", Text, nullable=False, comment="of the jobs it enqueues"),
-        Column("definition", Text, nullable=False, comment="as in 0 3 * * * Europe/Berlin"),
-        Column("next_run_at", _TIME, nullable=False),
-        Column("last_run_at", _TIME, comment="the last time that a job was enqueued for"),
-        Column("last_job_id", Text),
-    )
-    return JobTables(jobs, steps, queues, schedules)
-
-
-JobState = Literal["waiting", "running", "done", "failed", "cancelled", "dead"]
-
-
-class JobRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as it is in SQL."""
-
-    id: str
-    kind: str
-    queue: str
-    arguments: dict[str, Any]
-    state: JobState
-    attempts: int
-    crashes: int
-    """How many processes in a row died, or lost its lease, while they ran it."""
-    fence: int
-    """Grows with every claim, cancellation and retry, and when its lease has expired."""
-    worker: str | None
-    """The worker that ran it last, as host:process."""
-    lease_until: datetime | None
-    """When another worker may take over a running job."""
-    step: str | None
-    """The step recorded last."""
-    steps: int
-    """How many steps were recorded."""
-    error: str | None
-    """Of the last attempt."""
-    result: Any
-    available_at: datetime
-    published_at: datetime | None
-    created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
-    priority: int
-    """Jobs of a higher priority run before others of their queue."""
-    unique_key: str | None
-    """The key of a unique job; see `Unique`."""
-    callback_due_at: datetime | None
-    """When `on_finished` is called, or called again; None if it was called, or the job has not ended."""
-    callback_attempts: int
-    """How often another process than the one that ended the job called it."""
-
-    @property
-    def ended(self) -> bool:
-        """Whether it is done, failed, cancelled or dead; only a retry changes it then."""
-        return self.state not in OPEN_STATES
 
 
 class QueuedJob(NamedTuple):
@@ -531,7 +359,7 @@ class JobRows:
         once = and_(c.queue == queue, taken, ~c.resent, c.priority <= 0)
         delivered = select(func.max(c.published_at)).where(once).scalar_subquery()
         before_delivered = and_(c.priority >= 0, c.published_at < delivered - silence)
-        before_empty = and_(c.published_at < literal(empty_at, _TIME), c.published_at < now - silence)
+        before_empty = and_(c.published_at < literal(empty_at, TIME), c.published_at < now - silence)
         waits = or_(
             and_(c.state == "waiting", c.available_at <= now), and_(c.state == "running", c.lease_until < now)
         )
@@ -591,15 +419,3 @@ def _unnested(name: str, **columns: list[Any]) -> Any:
     types = {"fence": BigInteger}
     arrays = [literal(values, ARRAY(types.get(key, Text))) for key, values in columns.items()]
     return func.unnest(*arrays).table_valued(*columns, name=name).render_derived()
-
-
-def row_columns(tables: JobTables) -> list[Column[Any]]:
-    """The columns of a `JobRow`, to select or to return."""
-    return [tables.jobs.c[name] for name in JobRow.__struct_fields__]
-
-
-def read_row(found: Any) -> JobRow:
-    """A `JobRow` from a row of SQLAlchemy's."""
-    values = dict(found._mapping)
-    values["result"] = decode_result(values["result"])
-    return JobRow(**values)

@@ -11,8 +11,12 @@ died between the work and the record.
 
 A job's function may end while steps of it still run: a sibling in `asyncio.gather` failed, or its time is up.
 Its row is given up only when all of them have ended (`_wait_for_steps`), so that no step runs in two workers
-at once. Plain functions cannot be stopped once they have begun (`_threads`); what they return is recorded,
-although the job no longer waits for it.
+at once.
+
+*Threads.* Plain functions run in threads, and cannot be stopped once they have begun; what they return is
+recorded, although the job no longer waits for it. Also waited for is what the job's own code began with
+`asyncio.to_thread` or `loop.run_in_executor(None, ...)`. Steps have threads of their own: the event loop's
+default ones, which resolve host names too, stay free when steps keep all theirs busy.
 """
 
 from __future__ import annotations
@@ -21,12 +25,12 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future
-from contextvars import copy_context
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
-from typing import Any, TypeVar, cast, overload
+from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from sqlalchemy import text
 
@@ -36,17 +40,39 @@ from ephemera.keyspace import DECODE_ERRORS
 from ephemera.patterns.jobs._checkpoint import STEP
 from ephemera.patterns.jobs._job_definition import annotation
 from ephemera.patterns.jobs._job_queries import JobQueries
-from ephemera.patterns.jobs._rows import DATABASE_ERRORS, JobRow, JobRows
+from ephemera.patterns.jobs._rows import DATABASE_ERRORS, JobRows
 from ephemera.patterns.jobs._runtime import JobBackend
-from ephemera.patterns.jobs._stored_values import decode_step, encode_step
-from ephemera.patterns.jobs._threads import Calls, JobThreads
+from ephemera.patterns.jobs._tables import JobRow, decode_step, encode_step
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _log = logging.getLogger("ephemera.jobs")
 _PAUSE = 0.2  # seconds between two attempts to reach the database
 _LIMIT_EXCEEDED = "54"  # a class of SQLSTATE: a value that is too large today is too large tomorrow
 _SET_IDLE_TIMEOUT = text("SELECT set_config('idle_in_transaction_session_timeout', :milliseconds, true)")
+
+
+MAX_THREADS = 64
+Calls = set[Future[Any]]
+"""The calls of one attempt that have not ended."""
+CALLS: ContextVar[Calls | None] = ContextVar("ephemera_job_calls", default=None)
+"""Those of the attempt that is running."""
+
+
+class JobThreads(ThreadPoolExecutor):
+    """A pool of threads that adds each call to those of the attempt that makes it."""
+
+    def __init__(self, threads: int = MAX_THREADS) -> None:
+        super().__init__(threads, thread_name_prefix="ephemera-job")
+
+    def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Call a function in a thread, or later if all are busy."""
+        call, calls = super().submit(function, *args, **kwargs), CALLS.get()
+        if calls is not None:
+            calls.add(call)
+            call.add_done_callback(calls.discard)
+        return call
 
 
 @dataclass(slots=True)

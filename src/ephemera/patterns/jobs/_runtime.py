@@ -39,8 +39,9 @@ from ephemera.patterns.jobs._finished_jobs import FinishedCallbacks, JobEnds, Re
 from ephemera.patterns.jobs._job_definition import Job
 from ephemera.patterns.jobs._job_queries import JobQueries, ScheduleRow
 from ephemera.patterns.jobs._queues import QueueSettings, QueueTable, Rate, limit_columns
-from ephemera.patterns.jobs._rows import JobRow, JobRows, QueuedJob
+from ephemera.patterns.jobs._rows import JobRows, QueuedJob
 from ephemera.patterns.jobs._schedules import ScheduleDispatcher
+from ephemera.patterns.jobs._tables import JobRow
 from ephemera.sql import CheckedEngine, ShrinkingPool, migrate
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from ephemera.errors import InvalidDeclaration
 from ephemera.patterns.jobs._enqueue import NewJob, insert_jobs
 from ephemera.patterns.jobs._job_definition import Job
-from ephemera.patterns.jobs._rows import JobTables
+from ephemera.patterns.jobs._tables import JobTables
 
 MissedRuns = Literal["skip", "one", "all"]
 MAX_MISSED = 100

@@ -31,10 +31,11 @@ from ephemera.patterns.jobs._attempt import AttemptEngines, AttemptRunner
 from ephemera.patterns.jobs._declaration import Jobs
 from ephemera.patterns.jobs._delivery import ALL_QUEUES
 from ephemera.patterns.jobs._reaper import run_reaper
-from ephemera.patterns.jobs._rows import DATABASE_ERRORS, JobRow
+from ephemera.patterns.jobs._rows import DATABASE_ERRORS
+from ephemera.patterns.jobs._run_context import MAX_THREADS
 from ephemera.patterns.jobs._runtime import JobBackend, sql_engine
 from ephemera.patterns.jobs._supervisor import HardLimits, LoopWatchdog, Predecessor, Pulse, supervise
-from ephemera.patterns.jobs._threads import MAX_THREADS
+from ephemera.patterns.jobs._tables import JobRow
 from ephemera.patterns.jobs._worker import (
     WorkerSettings,
     attempt_runner,

@@ -27,8 +27,8 @@ from ephemera.errors import InvalidDeclaration, MissingExtra
 from ephemera.keyspace import Store
 from ephemera.patterns.jobs._attempt import AttemptEngines, AttemptLimits, AttemptRunner
 from ephemera.patterns.jobs._declaration import Jobs
+from ephemera.patterns.jobs._run_context import MAX_THREADS, JobThreads
 from ephemera.patterns.jobs._runtime import JobBackend, sql_engine
-from ephemera.patterns.jobs._threads import MAX_THREADS, JobThreads
 from ephemera.sql import verify_at_start
 
 DeliveryName = Literal["sql", "celery"]
