@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
@@ -253,6 +254,28 @@ def test_the_parent_reads_the_whole_id_of_the_job_it_kills_a_process_for() -> No
     """An id has up to 200 characters, of any kind."""
     pulse, job_id = Pulse(), "\N{WHALE}" * 200
     pulse.set_deadline(1.0, job_id, "kind")
-    assert pulse.read() == (1.0, True, job_id, "kind")
+    assert pulse.read() == (1.0, job_id, "kind")
     pulse.report_suspects(True)
-    assert (pulse.read()[2], pulse.suspects_wait) == (job_id, True)
+    assert (pulse.read()[1], pulse.suspects_wait, pulse.is_ready) == (job_id, True, False)
+    pulse.mark_ready()
+    assert (pulse.read(), pulse.is_ready) == ((1.0, job_id, "kind"), True)
+
+
+def test_the_parent_never_reads_a_limit_that_is_half_written() -> None:
+    """However often a process changes its limit, the parent finds one with its job, or none."""
+    pulse = Pulse()
+    limits = {1e12: "a" * 200, 2e12: "b" * 200}
+
+    def change() -> None:
+        while True:
+            for limit, job_id in limits.items():
+                pulse.set_deadline(limit, job_id, "kind")
+
+    process = multiprocessing.get_context("fork").Process(target=change, daemon=True)
+    process.start()
+    try:
+        found = {pulse.read()[:2] for _ in range(200_000)}
+    finally:
+        process.kill()
+        process.join()
+    assert {each for each in found if each[0] != float("inf")} <= set(limits.items())

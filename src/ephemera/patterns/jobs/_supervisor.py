@@ -38,8 +38,9 @@ from ephemera.patterns.jobs._run_context import Run
 _CHECK = 0.2  # seconds between two looks at the pulses
 _REPEAT = 1.0  # seconds between two signals to a process that is to stop
 _PAUSE = 1.0  # seconds before a process is replaced that died soon after its start
-_PULSE = struct.Struct("<d?1024s128s")
-_SUSPECTS = _PULSE.size  # where the byte is that reports suspects
+_DEADLINE, _CHANGES = 0, 1  # numbers at the beginning of the page
+_READY, _SUSPECTS, _NAMES = 16, 17, 18  # bytes of the page after these
+_CULPRIT = struct.Struct("<1024s128s")
 _NEVER = float("inf")
 _BEAT = 0.25  # seconds
 _BLOCKED = 1.0  # seconds without a beat after which the loop is reported as blocked
@@ -57,16 +58,22 @@ class Predecessor(NamedTuple):
 
 
 class Pulse:
-    """What a process shares with its parent; written by the process, read by the parent."""
+    """What a process shares with its parent; written by the process, read by the parent at any moment.
+
+    So the process counts its changes of the deadline, before and after each: the parent ignores what it read
+    meanwhile. (`struct` clears its target before it writes, and 0 is a deadline that is long over.)
+    """
 
     def __init__(self) -> None:
         self._page = mmap.mmap(-1, mmap.PAGESIZE)
+        self._numbers = memoryview(self._page).cast("d")
+        self._changing = threading.Lock()  # of the event loop and the watchdog
         self.reset()
 
     def reset(self) -> None:
         """As it is before a process has started."""
-        self._write(_NEVER, False, "", "")
-        self.report_suspects(False)
+        self._numbers[_DEADLINE], self._numbers[_CHANGES] = _NEVER, 0
+        self._page[_READY] = self._page[_SUSPECTS] = False
 
     def report_suspects(self, waiting: bool) -> None:
         """Say whether suspects wait for a process of their own."""
@@ -79,20 +86,27 @@ class Pulse:
 
     def mark_ready(self) -> None:
         """Say that the process has opened everything it needs."""
-        deadline, _, job_id, kind = self.read()
-        self._write(deadline, True, job_id, kind)
+        self._page[_READY] = True
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the process said so."""
+        return bool(self._page[_READY])
 
     def set_deadline(self, deadline: float, job_id: str, kind: str) -> None:
         """Have the process killed at a moment (monotonic) for a job."""
-        self._write(deadline, True, job_id, kind)
+        with self._changing:
+            self._numbers[_CHANGES] += 1
+            self._numbers[_DEADLINE] = deadline
+            _CULPRIT.pack_into(self._page, _NAMES, job_id.encode(), kind.encode())
+            self._numbers[_CHANGES] += 1
 
-    def read(self) -> tuple[float, bool, str, str]:
-        """The deadline, whether the process is ready, and the job's id and kind."""
-        deadline, ready, job_id, kind = _PULSE.unpack_from(self._page)
-        return deadline, ready, _text(job_id), _text(kind)
-
-    def _write(self, deadline: float, ready: bool, job_id: str, kind: str) -> None:
-        _PULSE.pack_into(self._page, 0, deadline, ready, job_id.encode(), kind.encode())
+    def read(self) -> tuple[float, str, str]:
+        """The deadline, and the job's id and kind; no deadline while the process changes them."""
+        before = self._numbers[_CHANGES]
+        deadline, (job_id, kind) = self._numbers[_DEADLINE], _CULPRIT.unpack_from(self._page, _NAMES)
+        is_whole = before % 2 == 0 and before == self._numbers[_CHANGES]
+        return deadline if is_whole else _NEVER, _text(job_id), _text(kind)
 
 
 Main = Callable[[Pulse, Predecessor | None, bool], None]
@@ -148,7 +162,7 @@ class _SupervisedProcess:
     @property
     def failed_to_start(self) -> bool:
         """Whether it ended before it could work."""
-        return not self._pulse.read()[1]
+        return not self._pulse.is_ready
 
     def stop(self) -> None:
         """Ask it to stop, again and again: it may not have been ready for the first signal."""
@@ -158,7 +172,7 @@ class _SupervisedProcess:
                 os.kill(self._process.pid, signal.SIGTERM)
 
     def kill_if_overdue(self) -> None:
-        deadline, _, job_id, kind = self._pulse.read()
+        deadline, job_id, kind = self._pulse.read()
         if self._killed is None and monotonic() > deadline:
             reason = f"the process of the job {job_id} ({kind}) was killed: it did not end at its limit"
             _log.error("%s", reason)
