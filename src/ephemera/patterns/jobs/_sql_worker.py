@@ -198,8 +198,8 @@ class SqlWorker:
 
     async def _claim(self, backend: JobBackend, attempts: AttemptRunner) -> float:
         """Claim what there is a place for; returns how long to wait for a wake-up before the next look."""
-        settings = await attempts.claims.settings(reload=self._reload)
-        self._reload = False
+        reload, self._reload = self._reload, False  # before it is awaited: another wake-up may ask again
+        settings = await attempts.claims.settings(reload=reload)
         self._limited = {
             queue for queue, each in settings.items() if each.is_limited and queue in self._queues
         }
