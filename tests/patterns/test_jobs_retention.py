@@ -82,19 +82,33 @@ async def test_states_may_be_kept_for_different_times(jobs: BoundJobs) -> None:
 
 
 async def test_deletion_is_bounded_and_continues(jobs: BoundJobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pass deletes the oldest rows up to a limit; full batches follow each other, others wait a minute."""
+    """Full batches follow each other while there is time, then with the next pass; others wait a minute."""
     monkeypatch.setattr(_finished_jobs, "DELETED_AT_ONCE", 2)
-    for number in range(5):
+    now = 0.0
+    monkeypatch.setattr(_finished_jobs, "monotonic", lambda: now)
+    for number in range(9):
         await add(jobs, f"{number}", "done", 40 - number)
-    retention = jobs._backend.retention
+    retention = Retention(JOBS.tables, jobs.engine, {"done": DAY})
+    delete_batch, took = retention.delete_batch, 0.3  # seconds
+
+    async def timed() -> int:
+        nonlocal now
+        deleted = await delete_batch()
+        now += took
+        return deleted
+
+    monkeypatch.setattr(retention, "delete_batch", timed)
     left = []
-    for _ in range(4):
+    for _ in range(3):
         await retention.delete_if_due()
         left.append(await ids(jobs))
-    assert left == [{"2", "3", "4"}, {"4"}, set(), set()]
+    assert left == [{"4", "5", "6", "7", "8"}, {"8"}, set()]
     await add(jobs, "later", "done", 40)
     await retention.delete_if_due()
     assert await ids(jobs) == {"later"}
+    now += 60
+    await retention.delete_if_due()
+    assert await ids(jobs) == set()
 
 
 def test_periods_are_checked() -> None:

@@ -52,6 +52,7 @@ _MAX_CALLS = 20  # calls at a time
 _FORGOTTEN = timedelta(days=1)
 DELETED_AT_ONCE = 1000
 """Rows deleted by one statement, with their steps."""
+_DELETION_TIME = 0.5  # seconds of each second that may be spent on it
 _DELETION_INTERVAL = 60.0  # seconds between two looks when there is little to delete
 _ENDED = tuple(state for state in JOB_STATES if state not in OPEN_STATES)
 FindCallback = Callable[[], Callable[[JobRow], Awaitable[None]] | None]
@@ -264,10 +265,13 @@ class Retention:
         self._next_at = 0.0
 
     async def delete_if_due(self) -> None:
-        """Delete a batch; the next one follows at once if there may be more, and in a minute otherwise."""
-        if self._keep and monotonic() >= self._next_at:
+        """Delete batches for a moment; the rest follow with the next call, or new ones in a minute."""
+        if not self._keep or monotonic() < self._next_at:
+            return
+        until, deleted = monotonic() + _DELETION_TIME, DELETED_AT_ONCE
+        while deleted == DELETED_AT_ONCE and monotonic() < until:
             deleted = await self.delete_batch()
-            self._next_at = monotonic() + (0.0 if deleted == DELETED_AT_ONCE else _DELETION_INTERVAL)
+        self._next_at = monotonic() + (0.0 if deleted == DELETED_AT_ONCE else _DELETION_INTERVAL)
 
     async def delete_batch(self) -> int:
         """Delete the oldest rows that are no longer kept, at most `DELETED_AT_ONCE`; returns how many."""
