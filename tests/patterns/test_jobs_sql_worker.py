@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import os
+import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
@@ -17,11 +19,13 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera.embedded import Postgres, Valkey
-from ephemera.patterns.jobs import BoundJobs, JobRow, sql_engine
+from ephemera.patterns.jobs import BoundJobs, JobRow, WorkerSettings, _sql_worker, sql_engine
 from ephemera.patterns.jobs._attempt import AttemptEngines
 from ephemera.patterns.jobs._claims import Completions
 from ephemera.patterns.jobs._rows import CompletedJob, HeldJob
+from ephemera.patterns.jobs._sql_worker import SqlWorker
 from ephemera.patterns.jobs._supervisor import Pulse
+from ephemera.patterns.jobs._worker import die_with_parent
 from tests.patterns.job_fixtures import JOBS, compute, conclude, effects, fetch, generate
 from tests.patterns.job_store import attempt_by, lapse, opened
 from tests.patterns.job_worker import Worker
@@ -45,9 +49,11 @@ async def jobs(server: Valkey, sql: str) -> AsyncIterator[BoundJobs]:
 
 
 async def test_a_limited_queue_does_not_wait_for_its_next_poll(
-    jobs: BoundJobs, server: Valkey, sql: str
+    jobs: BoundJobs, server: Valkey, sql: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The end of a job starts the next one, rather than a poll each tenth of a second."""
+    """The end of a job starts the next one: all are done although nothing looks for jobs again."""
+    for name in ("_POLL", "_POLL_SOON"):
+        monkeypatch.setattr(_sql_worker, name, 600.0)
     await jobs.set_limits("generation", max_running=1)
     count = 40
     await jobs.enqueue_many(generate, [{"slides": 0}] * count)
@@ -55,13 +61,11 @@ async def test_a_limited_queue_does_not_wait_for_its_next_poll(
     async def all_done() -> bool:
         return await done(jobs) == count
 
-    with Worker(server.url, sql, concurrency=10):
-        await until(all_done)
-    table = JOBS.tables.jobs
-    async with jobs.engine.connect() as connection:
-        span = func.max(table.c.finished_at) - func.min(table.c.started_at)
-        took: timedelta = (await connection.execute(select(span))).scalar_one()
-    assert took < timedelta(seconds=0.09 * count)
+    worker = SqlWorker(JOBS, WorkerSettings(server.url, sql), JOBS.queues, 10, "token", for_suspects=False)
+    running = asyncio.create_task(worker.run(Pulse(), None))
+    await until(all_done)
+    worker._stop()
+    await running
 
 
 async def test_one_process_waits_for_200_answers_at_once(jobs: BoundJobs, server: Valkey, sql: str) -> None:
@@ -279,3 +283,13 @@ def test_the_parent_never_reads_a_limit_that_is_half_written() -> None:
         process.kill()
         process.join()
     assert {each for each in found if each[0] != float("inf")} <= set(limits.items())
+
+
+@pytest.mark.parametrize("parent_lives", [True, False])
+def test_a_process_whose_parent_died_at_its_start_does_not_outlive_it(parent_lives: bool) -> None:
+    """Nothing would enforce its jobs' hard limits, or replace it."""
+    parent = os.getpid() if parent_lives else -1
+    process = multiprocessing.get_context("fork").Process(target=die_with_parent, args=(parent,))
+    process.start()
+    process.join()
+    assert process.exitcode == (0 if parent_lives else -signal.SIGKILL)

@@ -248,7 +248,7 @@ class _CeleryProcess:
         self._jobs = jobs
         self._settings = settings
         self._stopping = stopping
-        self._token = worker_token()
+        self._token, self._parent = worker_token(), os.getpid()
         self._blocking_store = blocking.connect(
             settings.url, jobs.catalogue, queue_url=settings.queue_url, required=False
         )
@@ -259,7 +259,7 @@ class _CeleryProcess:
 
     def start(self, **_: Any) -> None:
         """Connect, and compete for the reaper's lock."""
-        die_with_parent()
+        die_with_parent(self._parent)
         self._blocking_store.wait(self._start())
 
     def run(self, job_id: str) -> str:

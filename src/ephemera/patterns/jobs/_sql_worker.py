@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import signal
 from collections.abc import Iterable
@@ -57,10 +58,10 @@ def run_sql_worker(
     jobs: Jobs, settings: WorkerSettings, queues: tuple[str, ...], processes: int, concurrency: int
 ) -> int:
     """Run a worker with so many processes until a signal stops it; returns its exit code."""
-    token = worker_token()
+    token, parent = worker_token(), os.getpid()
 
     def main(pulse: Pulse, predecessor: Predecessor | None, for_suspects: bool) -> None:
-        die_with_parent()
+        die_with_parent(parent)
         worker = SqlWorker(jobs, settings, queues, concurrency, token, for_suspects=for_suspects)
         with asyncio.Runner(loop_factory=_new_loop) as runner:
             runner.run(worker.run(pulse, predecessor))

@@ -102,10 +102,12 @@ def worker_token() -> str:
     return uuid4().hex[:8]
 
 
-def die_with_parent() -> None:
+def die_with_parent(parent: int) -> None:
     """Have this process killed when its parent dies; on Linux only: elsewhere it finishes its jobs first."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
+        if os.getppid() != parent:  # it died before that
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def control_engine(settings: WorkerSettings, opened: AsyncExitStack, size: int) -> AsyncEngine:
