@@ -40,6 +40,14 @@ ALLOWED = {
     ): "SQL looks a digest up",
     ("ephemera_services/slides/workspace.py", "shares.c.token == token"): "SQL looks a random link up",
     ("ephemera/operations/infer/_content_types.py", "form_of(text) in _SECRET_FORMS"): "the kind of a text",
+    (
+        "ephemera/patterns/http_cache/_resource.py",
+        "sha256(content).hexdigest() != page.pointer",
+    ): "a checksum",
+    (
+        "ephemera_services/league/page_objects.py",
+        "digest in self._recent",
+    ): "names of pages, which are public",
     ("ephemera/patterns/cache/_load_coordinator.py", "claim.holder != load.token"): "it grants nothing",
     ("ephemera/patterns/cache/_load_coordinator.py", "claim.holder == load.token"): "the same",
     ("ephemera/patterns/cache/_load_coordinator.py", "claim.holder == mine.token"): "the same",

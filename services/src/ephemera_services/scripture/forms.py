@@ -241,7 +241,9 @@ class PushSubscriptionForm(RequestBody):
         ),
     ]
     keys: PushKeys
-    expiration_time: Annotated[float | None, Field(alias="expirationTime", description="Not used")] = None
+    expiration_time: Annotated[
+        float | None, Field(alias="expirationTime", ge=0, le=2**53, description="Not used")
+    ] = None
 
 
 class PushSubscriptionView(BaseModel):
