@@ -43,6 +43,23 @@ def test_markdown() -> None:
     assert [chunk["section"] for chunk in found] == [1, 2]
 
 
+def test_what_is_no_prose_of_markdown_is_left_out() -> None:
+    """Neither code, whose comments are no headings, nor front matter, comments, images, links and marks."""
+    found = _text(
+        "---\ntitle: Kept by tools\ntags:\n  - a\n---\n\n# One\n\n<!-- a remark\n\n# no -->\n"
+        "> **Note:** see [the report](https://a.example/b), `x_y` and _all_ of *it*.<br>More at > 5 %.\n\n"
+        "```python\n# Two\n\nprint('```')\n```\n\n***\n\n![A picture](a.png)\n\n> 5 % is much.\n"
+        "\n| [A](a) | B |\n|--|--|\n| `c` | d |\n"
+    )
+    assert _outline(found) == [
+        (1, "One", "Note: see the report, x_y and all of it. More at > 5 %.\n\n> 5 % is much."),
+        (1, "One", "A | B\nc | d"),
+    ]
+    assert found[1]["rows"] == [["A", "B"], ["c", "d"]]
+    (plain,) = _text("if 2 * 3 * 4 < a_b_c and x > 5\n\n~~~~~~~~\n\nis odd.")
+    assert plain["text"] == "if 2 * 3 * 4 < a_b_c and x > 5\n\n~~~~~~~~\n\nis odd.", "no end, no code"
+
+
 def test_a_line_of_its_own_is_a_heading() -> None:
     """Short lines above a paragraph, also numbered ones; but no sentence, and nothing at the end."""
     found = _text("1. Costs\n\nThey fell.\n\n2.1 Steel\n\nIt is dear now.\n\nIt rose.\n\nThe end\n")
@@ -126,7 +143,11 @@ def test_sentences_do_not_end_at_abbreviations() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["**a " * 100_000, "- " * 300_000, "#" * 500_000, "a. " * 200_000, "|" * 400_000]
+    "text",
+    [
+        part * (500_000 // len(part))
+        for part in ("**a ", "- ", "#", "a. ", "|", "[](", "![a", "` ", "*a_", "<!--", "<a ", "> ", "```a\n")
+    ],
 )
 def test_hostile_text_is_read_in_time(text: str) -> None:
     """What could make a parser repeat itself is read, or found empty, within the reader's own limits."""

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypedDict
 
+from ephemera_services.slides.markdown_text import prose
 from ephemera_services.slides.text_structure import Block, sentences, text_blocks
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def extract(file: BinaryIO) -> list[Chunk]:
 
         blocks = _read("document", lambda: office_blocks(file))
     else:
-        blocks = list(_limited(text_blocks("".join(_text(file)))))
+        blocks = list(_limited(text_blocks(prose("".join(_text(file))))))
     found = chunks(blocks)
     if not found:
         raise UnreadableDocument("The document contains no text; is it a scan?")

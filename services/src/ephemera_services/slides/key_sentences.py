@@ -13,7 +13,8 @@ from collections.abc import Iterable, Sequence
 MAX_BULLETS = 5
 MAX_WORDS = 15
 _MIN_WORDS = 3
-_CLAUSE = re.compile(r"(?<=[,;:])\s+|\s+[–—-]\s+")
+_CLAUSE = re.compile(r"(?<=[,;:])\s+|\s+(?=[–—-]\s)")
+_DASH = re.compile(r"^[–—-]\s+")  # before a clause that begins a part
 _WORD = re.compile(r"[^\W\d_]{4,}")
 _LETTER = re.compile(r"[^\W_]")
 _FIGURE = re.compile(r"\d+")
@@ -41,6 +42,8 @@ class SentencePicker:
         found: dict[str, tuple[int, str]] = {}
         for at, sentence in enumerate(sentences):
             folded = _folded(sentence)
+            if least > 1 and sentence.endswith(":"):  # it announces what is on another line
+                continue
             if len(sentence.split()) >= least and _LETTER.search(sentence) and folded not in self._used:
                 found.setdefault(folded, (at, sentence))
         return list(found.values())
@@ -93,7 +96,7 @@ def _parts(sentence: str) -> list[str]:
         if parts and len(longer.split()) <= MAX_WORDS:
             parts[-1] = longer
         else:
-            parts.append(clause)
+            parts.append(_DASH.sub("", clause))
     shown = [_window(part.split()) if len(part.split()) > MAX_WORDS else part for part in parts]
     stripped = [part.rstrip(",;: ") for part in shown]
     return [part if at == 0 or part[0] == "…" else f"…{part}" for at, part in enumerate(stripped)]

@@ -3,7 +3,7 @@
 Headings are those of Markdown, underlined lines, and short lines of their own above a paragraph. Tables are
 those of Markdown, and lines with tabs.
 
-The module imports nothing of the service, since documents are read in a process with little time and memory.
+The module imports little of the service, since documents are read in a process with little time and memory.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
+from ephemera_services.slides.markdown_text import unmarked
+
 _HEADING = re.compile(r"(#{1,6})\s+(.+?)\s*#*")
 _UNDERLINE = re.compile(r"={3,}|-{3,}")
 _NUMBERED = re.compile(r"(\d{1,2}(?:\.\d{1,2})*)\.?\s+\S")
 _ITEM = re.compile(r"\s*(?:[-*+•▪–]|\d{1,3}[.)])\s+(?=\S)")
-_EMPHASIS = re.compile(r"(\*\*|__)(?=\S)(.{1,200}?)(?<=\S)\1")
 _RULE = set(" :+-")  # what the line below the header of a table is made of
 _MAX_HEADING_WORDS = 9
 _MAX_HEADING = 80  # characters
@@ -110,11 +111,11 @@ def _group(lines: list[str]) -> Iterator[Block]:
             yield Block(_paragraph(paragraph))
             paragraph = []
         if heading is not None:
-            yield Block(_plain(heading[2]), len(heading[1]))
+            yield Block(unmarked(heading[2]), len(heading[1]))
         elif cells is not None:
             table.append(cells)
         elif len(paragraph) == 1 and _UNDERLINE.fullmatch(line.strip()):
-            yield Block(_plain(paragraph.pop()), 1 if line.strip()[0] == "=" else 2)
+            yield Block(unmarked(paragraph.pop()), 1 if line.strip()[0] == "=" else 2)
         elif line:
             item = _ITEM.match(line)
             paragraph.append(line[item.end() if item else 0 :].strip())
@@ -129,11 +130,7 @@ def _paragraph(lines: list[str]) -> str:
             parts[-1] = parts[-1][:-1] + line
         else:
             parts.append(line)
-    return _plain(" ".join(parts))
-
-
-def _plain(text: str) -> str:
-    return _EMPHASIS.sub(r"\2", text).strip()
+    return unmarked(" ".join(parts))
 
 
 def _cells(line: str) -> list[str] | None:
@@ -148,7 +145,7 @@ def _cells(line: str) -> list[str] | None:
 
 def _table(rows: list[list[str]]) -> Iterator[Block]:
     """A table, or a paragraph if it is a single line."""
-    kept = [[_plain(cell) for cell in row] for row in rows if not set("".join(row)) <= _RULE]
+    kept = [[unmarked(cell) for cell in row] for row in rows if not set("".join(row)) <= _RULE]
     if len(kept) > 1:
         yield Block("", rows=kept)
     elif kept:
