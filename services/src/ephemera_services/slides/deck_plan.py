@@ -2,9 +2,9 @@
 
 The deck begins with a title and an agenda and ends with the sources, unless it is to have fewer than four
 slides. A section is a slide of bullets, a heading above subsections is a divider, and a table is a slide of
-its own: a chart if it is one of numbers. If there are more sections than slides, subsections become part of
-their sections, and neighbours share a slide with two columns. What remains makes the deck longer than it was
-meant to be; nothing is left out.
+its own: a chart if it is one of numbers. If there are more sections than slides, neighbours share a slide with
+two columns; if there are more than twice as many, subsections become part of their sections first. What remains
+makes the deck longer than it was meant to be; nothing is left out.
 
 Without documents the deck is a skeleton, and says so.
 """
@@ -95,8 +95,8 @@ def _title_of(sections: Sequence[Section]) -> tuple[str, list[Section]]:
 
 
 def _reduced(sections: list[Section], room: int) -> list[Section]:
-    """With the deepest subsections as part of the sections above them, while there are too many."""
-    while len(sections) > room and len({section.level for section in sections}) > 1:
+    """With the deepest subsections as part of the sections above them, while there are too many to pair."""
+    while len(sections) > 2 * room and len({section.level for section in sections}) > 1:
         deepest = max(section.level for section in sections)
         reduced: list[Section] = []
         for section in sections:
