@@ -190,6 +190,7 @@ def test_long_sentences_are_cut_around_their_figures(sentence: str, shown: str) 
         ("−3", -3.0),
         ("n/a", None),
         ("2019-2021", None),
+        ("9" * 400, None),
         ("", None),
     ],
 )

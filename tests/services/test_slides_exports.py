@@ -211,6 +211,30 @@ def test_a_logo_is_checked(content: bytes, says: str) -> None:
     check_logo(_logo())
 
 
+@pytest.mark.parametrize(
+    ("values", "label", "axis", "shown"),
+    [
+        (["16.2", "19", "34"], "#,##0.0", "#,##0", ["16.2", "19.0", "34.0", "0", "10", "40"]),
+        (["12 %", "7 %"], '#,##0"%"', '#,##0"%"', ["12%", "7%", "0%"]),
+        (["1,200", "800"], "#,##0", "#,##0", ["1,200", "800", "500"]),
+        (["0.0012", "0.004"], "#,##0.0000", "#,##0.000", ["0.0012", "0.0040", "0.001"]),
+        (["0", "0"], "#,##0", "#,##0", ["0", "1"]),
+    ],
+)
+def test_charts_show_their_numbers_and_what_they_are(
+    values: list[str], label: str, axis: str, shown: list[str]
+) -> None:
+    """Alike in both files: every number with the same digits, and the name of the only series."""
+    rows = [[f"Sea {number}", value] for number, value in enumerate(values)]
+    slides = [SlideContent(layout="chart", title="Power", table=Table(header=["", "In GW"], rows=rows))]
+    shape = Presentation(BytesIO(render_pptx("Power", slides, PAPER))).slides[0].placeholders[1]
+    assert shape.chart.plots[0].data_labels.number_format == label
+    assert shape.chart.value_axis.tick_labels.number_format == axis
+    assert (shape.chart.has_legend, shape.chart.plots[0].series[0].name) == (True, "In GW")
+    words = PdfReader(BytesIO(render_pdf("Power", slides, PAPER))).pages[0].extract_text().split("\n")
+    assert {*shown, "In GW"} <= {word.strip() for word in words}
+
+
 @pytest.mark.parametrize("text", ["鯨の話 & <b>", "a\x0bb\x00c", "\ud800x", "", "𝒳 emoji 🐋"])
 def test_files_open_whatever_they_say(text: str) -> None:
     """Markup, control characters, lone surrogates, emoji and nothing at all make files that open."""

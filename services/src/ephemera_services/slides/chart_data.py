@@ -7,6 +7,7 @@ and a decimal point or comma. A table with a cell that is no number remains a ta
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from math import floor, log10
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from ephemera_services.slides.deck import Table
 
 _MAX_SERIES = 3
 _MAX_POINTS = 12
+_MAX_NUMBER = 1e15
 _GRID = 4  # lines across a chart
 _NUMBER = re.compile(r"[-−+]?\d+(?:[.,]\d+)*")
 _AFFIX = re.compile(r"[\s\u00a0\u202f%€$£¥₽₺]|EUR|USD|GBP|RUB|CHF|PLN|CZK|TRY", re.IGNORECASE)
@@ -38,6 +40,16 @@ class ChartData(NamedTuple):
     unit: str
     """`%` if all numbers are percentages."""
 
+    def shown(self, value: float) -> str:
+        """A number as the chart shows it."""
+        return f"{value:,.{self.digits}f}{self.unit}"
+
+    @property
+    def digits(self) -> int:
+        """How many digits are shown behind the decimal point."""
+        values = [value for series in self.series for value in series.values]
+        return decimals(values, 2 if max(map(abs, values)) >= 1 else 4)
+
 
 def chart_data(table: Table) -> ChartData | None:
     """The chart of a table; None if it is better shown as a table."""
@@ -61,7 +73,8 @@ def number(cell: str) -> float | None:
     bare = _AFFIX.sub("", _SPACES.sub("", cell))
     if not _NUMBER.fullmatch(bare):
         return None
-    return float(_with_decimal_point(bare.replace("−", "-")))
+    value = float(_with_decimal_point(bare.replace("−", "-")))
+    return value if abs(value) < _MAX_NUMBER else None
 
 
 def _with_decimal_point(text: str) -> str:
@@ -75,11 +88,18 @@ def _with_decimal_point(text: str) -> str:
     return whole + text[last + 1 :] if grouped else f"{whole}.{text[last + 1 :]}"
 
 
+def decimals(values: Iterable[float], most: int) -> int:
+    """How many digits behind the decimal point the numbers have, at most."""
+    return max(len(f"{value:.{most}f}".rstrip("0").partition(".")[2]) for value in values)
+
+
 def axis_of(data: ChartData) -> tuple[float, float, float]:
     """The ends of the value axis and its step: round numbers, with zero on it."""
     values = [0.0, *(value for series in data.series for value in series.values)]
     low, high = min(values), max(values)
-    rough = (high - low) / _GRID or 1.0
+    if low == high:
+        return 0.0, 1.0, 1.0
+    rough = (high - low) / _GRID
     power = 10.0 ** floor(log10(rough))
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)
     return step * floor(low / step), step * -floor(-high / step), step

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from io import BytesIO
 from typing import Any
 
-from ephemera_services.slides.chart_data import ChartData, axis_of, chart_data
+from ephemera_services.slides.chart_data import ChartData, axis_of, chart_data, decimals
 from ephemera_services.slides.deck import SlideContent, printable
 from ephemera_services.slides.slide_layout import (
     CELL,
@@ -157,8 +157,7 @@ class _Chart:
 
     def draw(self, box: Box) -> None:
         """Draw the chart in a box."""
-        legend = 24 if len(self._data.series) > 1 else 0
-        plot = Box(box.x + 56, box.y + 14, box.width - 64, box.height - 64 - legend)
+        plot = Box(box.x + 56, box.y + 14, box.width - 64, box.height - 88)
         self._grid(plot)
         slot = plot.width / len(self._data.labels)
         for at, label in enumerate(self._data.labels):
@@ -169,18 +168,18 @@ class _Chart:
                 self._line(series.values, plot, slot, colour)
             else:
                 self._columns(series.values, plot, slot, number, colour)
-        if legend:
-            self._legend(box, box.y + box.height - 20)
+        self._legend(box, box.y + box.height - 20)
 
     def _y(self, value: float, plot: Box) -> float:
         return plot.y + plot.height * (1 - (value - self._low) / (self._high - self._low))
 
     def _grid(self, plot: Box) -> None:
-        value = self._low
+        value, digits = self._low, decimals([self._step], 6)
         while value <= self._high + self._step / 2:
             y = self._y(value, plot)
             self._page.bar(Box(plot.x, y, plot.width, 0.75), self._theme.tint)
-            self._page.line(self._shown(value), plot.x - 8, y - 8, 14, self._theme.muted, align="right")
+            shown = f"{value:,.{digits}f}{self._data.unit}"
+            self._page.line(shown, plot.x - 8, y - 8, 14, self._theme.muted, align="right")
             value += self._step
 
     def _columns(self, values: list[float], plot: Box, slot: float, number: int, colour: str) -> None:
@@ -193,14 +192,16 @@ class _Chart:
             self._page.bar(Box(x, min(y, zero), width, abs(zero - y)), colour)
             top = min(y, zero) - 19
             if count == 1 or width > 40:
-                self._page.line(self._shown(value), x + width / 2, top, 14, self._theme.ink, align="centre")
+                self._page.line(
+                    self._data.shown(value), x + width / 2, top, 14, self._theme.ink, align="centre"
+                )
 
     def _line(self, values: list[float], plot: Box, slot: float, colour: str) -> None:
         points = [(plot.x + (at + 0.5) * slot, self._y(value, plot)) for at, value in enumerate(values)]
         self._page.rule(points, colour, 2.5)
         for (x, y), value in zip(points, values, strict=True):
             self._page.bar(Box(x - 3.5, y - 3.5, 7, 7), colour)
-            self._page.line(self._shown(value), x, y - 23, 14, self._theme.ink, align="centre")
+            self._page.line(self._data.shown(value), x, y - 23, 14, self._theme.ink, align="centre")
 
     def _label(self, text: str, x: float, y: float, width: float) -> None:
         size = 14.0 if len(self._data.labels) < 9 else 11.0
@@ -214,9 +215,6 @@ class _Chart:
             name = wrap(series.name, 220, 14, Measure())[0]
             self._page.line(name, x + 17, y - 2, 14, self._theme.ink)
             x += 17 + Measure().width(name, 14) + 28
-
-    def _shown(self, value: float) -> str:
-        return f"{value:,.2f}".rstrip("0").rstrip(".") + self._data.unit
 
 
 def _colour(value: str) -> Any:

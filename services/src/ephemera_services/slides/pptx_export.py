@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from io import BytesIO
 from typing import Any
 
-from ephemera_services.slides.chart_data import ChartData, axis_of, chart_data
+from ephemera_services.slides.chart_data import ChartData, axis_of, chart_data, decimals
 from ephemera_services.slides.deck import SlideContent, printable
 from ephemera_services.slides.pptx_template import (
     SLIDE_NUMBER,
@@ -148,7 +148,7 @@ def _insert_chart(target: Any, data: ChartData, theme: Theme) -> Any:
     from pptx.chart.data import CategoryChartData
     from pptx.enum.chart import XL_CHART_TYPE
 
-    number_format = '0.##"%"' if data.unit else "#,##0.##"
+    number_format = _number_format(data.digits, data.unit)
     content = CategoryChartData(number_format=number_format)
     content.categories = [printable(label) for label in data.labels]
     for series in data.series:
@@ -159,6 +159,11 @@ def _insert_chart(target: Any, data: ChartData, theme: Theme) -> Any:
     return frame
 
 
+def _number_format(digits: int, unit: str) -> str:
+    """A format without optional digits, after which Office would leave the decimal point."""
+    return "#,##0" + ("." + "0" * digits if digits else "") + (f'"{unit}"' if unit else "")
+
+
 def _style_chart(chart: Any, data: ChartData, theme: Theme, number_format: str) -> None:
     from pptx.dml.color import RGBColor
     from pptx.enum.chart import XL_LABEL_POSITION, XL_LEGEND_POSITION
@@ -167,15 +172,17 @@ def _style_chart(chart: Any, data: ChartData, theme: Theme, number_format: str) 
     chart.has_title = False
     chart.font.size = Pt(14)
     chart.font.color.rgb = RGBColor.from_string(theme.ink)
-    chart.has_legend = len(data.series) > 1
-    if chart.has_legend:
-        chart.legend.position = XL_LEGEND_POSITION.BOTTOM
-        chart.legend.include_in_layout = False
+    chart.has_legend = True  # also of a single series, whose name may be its unit
+    chart.legend.position = XL_LEGEND_POSITION.BOTTOM
+    chart.legend.include_in_layout = False
     value_axis, plot = chart.value_axis, chart.plots[0]
     value_axis.minimum_scale, value_axis.maximum_scale, value_axis.major_unit = axis_of(data)
     value_axis.major_gridlines.format.line.color.rgb = RGBColor.from_string(theme.tint)
     value_axis.format.line.fill.background()
-    value_axis.tick_labels.font.color.rgb = RGBColor.from_string(theme.muted)
+    labels = value_axis.tick_labels
+    labels.number_format = _number_format(decimals([value_axis.major_unit], 6), data.unit)
+    labels.number_format_is_linked = False
+    labels.font.color.rgb = RGBColor.from_string(theme.muted)
     plot.has_data_labels = len(data.labels) * len(data.series) <= 15
     if plot.has_data_labels:
         plot.data_labels.number_format, plot.data_labels.number_format_is_linked = number_format, False
