@@ -191,6 +191,10 @@ def test_a_share_is_a_page_for_browsers(anna: Person, slides: Served, slides_pla
     assert "default-src 'none'" in page.headers["content-security-policy"]
     assert "a secret note" not in page.text
     assert slides.client.get(share["url"]).json()["slides"][1]["title"] == change["title"]
+    chart = {"header": ["", "<GW>"], "rows": [["2023", "1.5"], ["2024", "2"]]}
+    anna.want(200, "PATCH", f"{path}/slides/{slide_id}", json={"layout": "chart", "table": chart})
+    page = slides.client.get(share["url"], headers={"accept": "text/html,application/xhtml+xml"})
+    assert 'role="img" aria-label="2023: &lt;GW&gt; 1.5; 2024: &lt;GW&gt; 2.0"' in page.text
     anna.want(200, "PATCH", f"{path}/slides/{slide_id}", json={"layout": "closing", "bullets": []})
     assert len(slides.client.get(share["url"]).json()["slides"]) == 1, "a slide of sources alone is not shown"
     with psycopg.connect(slides_places["EPHEMERA_DATABASE_URL"], autocommit=True) as sql:

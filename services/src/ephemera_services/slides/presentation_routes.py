@@ -165,7 +165,7 @@ async def shared(
     title, slides = row.title or row.topic, _without_sources(await service.workspace.slides(row.id))
     if "text/html" in request.headers.get("accept", ""):
         theme = await theme_of(service.workspace.engine, row.organization_id, row.theme)
-        page, policy = share_page(title, [slide_of(slide) for slide in slides], theme)
+        page, policy = share_page(title, [slide_of(slide) for slide in slides], theme, row.language)
         headers = {**response.headers, "content-security-policy": policy}
         headers.pop("content-length", None)
         return Response(page, media_type="text/html", headers=headers)

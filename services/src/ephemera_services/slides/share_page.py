@@ -11,6 +11,8 @@ import hashlib
 from collections.abc import Sequence
 from html import escape
 
+from ephemera_services.slides.chart_data import chart_data
+from ephemera_services.slides.chart_svg import chart_svg
 from ephemera_services.slides.deck import SlideContent, Table
 from ephemera_services.slides.themes import Theme
 
@@ -32,6 +34,11 @@ li::marker{color:var(--accent-text);font-weight:700}
 .title h2{font-size:clamp(1.6rem,4.6vw,3rem)}
 .columns{display:grid;grid-template-columns:repeat(auto-fit,minmax(14rem,1fr));gap:2rem;margin-top:1.2rem}
 .wide{overflow-x:auto;margin-top:1.2rem}
+.logo{position:absolute;right:6%;top:8%;max-width:14%;max-height:20%}
+.wide>svg{display:block;width:100%;min-width:30rem;max-height:30rem;font-size:14px;fill:var(--ink)}
+svg line{stroke:var(--tint)}svg polyline{fill:none;stroke-width:3}
+.legend{display:flex;flex-wrap:wrap;gap:.2rem 1.5rem;margin-top:.6rem;font-size:1rem;color:var(--muted)}
+.legend i{display:inline-block;width:.8em;height:.8em;margin-right:.4em}
 table{border-collapse:collapse;width:100%}
 th{background:var(--primary);color:var(--on-primary);text-align:left}
 th,td{padding:.45rem .8rem}
@@ -42,18 +49,21 @@ tr:nth-child(even) td{background:var(--tint)}
 """
 
 
-def share_page(title: str, slides: Sequence[SlideContent], theme: Theme) -> tuple[str, str]:
+def share_page(
+    title: str, slides: Sequence[SlideContent], theme: Theme, language: str = "en"
+) -> tuple[str, str]:
     """The page, and its content security policy."""
-    style = _variables(theme) + _STYLE
+    style = _colours(theme) + _STYLE
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = (
         f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; "
         "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
     )
-    body = "\n".join(_slide(slide, number) for number, slide in enumerate(slides, 1))
+    logo = _logo(theme)
+    body = "\n".join(_slide(slide, number, logo) for number, slide in enumerate(slides, 1))
     empty = "" if slides else "<p>This presentation is not written yet.</p>"
     page = (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<!doctype html>\n<html lang="{escape(language)}"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta name="robots" content="noindex"><title>{escape(title)}</title><style>{style}</style></head>\n'
         f'<body><main aria-label="{escape(title)}">\n{body}{empty}\n</main></body></html>\n'
@@ -61,23 +71,37 @@ def share_page(title: str, slides: Sequence[SlideContent], theme: Theme) -> tupl
     return page, policy
 
 
-def _variables(theme: Theme) -> str:
+def _colours(theme: Theme) -> str:
     names = ("background", "ink", "muted", "primary", "on_primary", "accent", "accent_text", "tint")
     values = (f"--{name.replace('_', '-')}:#{getattr(theme, name)}" for name in names)
-    return f":root{{{';'.join(values)}}}"
+    series = (
+        f".s{number}{{fill:#{colour};stroke:#{colour};background:#{colour}}}"
+        for number, colour in enumerate(theme.chart_colours)
+    )
+    return f":root{{{';'.join(values)}}}{''.join(series)}"
 
 
-def _slide(slide: SlideContent, number: int) -> str:
+def _logo(theme: Theme) -> str:
+    if theme.logo is None:
+        return ""
+    kind = "png" if theme.logo.startswith(b"\x89PNG") else "jpeg"
+    content = base64.b64encode(theme.logo).decode()
+    return f'<img class="logo" alt="" src="data:image/{kind};base64,{content}">'
+
+
+def _slide(slide: SlideContent, number: int, logo: str) -> str:
     label = f'id="{number}" class="{slide.layout}" aria-label="Slide {number}"'
+    shown = logo if slide.layout in ("title", "closing") else ""
     return (
-        f"<section {label}><h2>{escape(slide.title)}</h2>{_body(slide)}"
+        f"<section {label}><h2>{escape(slide.title)}</h2>{_body(slide)}{shown}"
         f'<span class="number" aria-hidden="true">{number}</span></section>'
     )
 
 
 def _body(slide: SlideContent) -> str:
     if slide.layout in ("table", "chart") and slide.table is not None:
-        return _table(slide.table)
+        data = chart_data(slide.table) if slide.layout == "chart" else None
+        return _table(slide.table) if data is None else chart_svg(data)
     if slide.layout == "two_columns":
         columns = (f"<div><h3>{escape(c.heading)}</h3>{_list(c.bullets)}</div>" for c in slide.columns)
         return f'<div class="columns">{"".join(columns)}</div>'

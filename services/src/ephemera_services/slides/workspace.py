@@ -235,7 +235,7 @@ class Workspace:
     async def shared(self, token: str) -> Row[Any]:
         """The presentation of a link; counts a view, directly in SQL if Redis is down."""
         p = presentations.c
-        query = select(p.id, p.organization_id, p.title, p.topic, p.theme).join(
+        query = select(p.id, p.organization_id, p.title, p.topic, p.theme, p.language).join(
             shares, shares.c.presentation_id == p.id
         )
         found = await self._one(query.where(shares.c.token == token, OPEN_SHARE))
