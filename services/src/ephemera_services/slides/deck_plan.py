@@ -2,9 +2,9 @@
 
 The deck begins with a title and an agenda and ends with the sources, unless it is to have fewer than four
 slides. A section is a slide of bullets, a heading above subsections is a divider, and a table is a slide of
-its own: a chart if it is one of numbers. If there are more sections than slides, neighbours share a slide with
-two columns; if there are more than twice as many, subsections become part of their sections first. What remains
-makes the deck longer than it was meant to be; nothing is left out.
+its own: a chart if it is one of numbers. If there are more sections than slides, neighbours share a slide
+with two columns; if there are more than twice as many, subsections become part of their sections first. What
+remains makes the deck longer than it was meant to be; nothing is left out.
 
 Without documents the deck is a skeleton, and says so.
 """

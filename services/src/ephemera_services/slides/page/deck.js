@@ -9,7 +9,7 @@ function drawSlide(slide, theme, number = slide.number) {
   const body = el("div", { className: "slide-body" }, el("h2", {}, slide.title), ...slideContent(slide));
   const drawn = el("div", { className: `slide layout-${slide.layout}`, "data-theme": theme }, body);
   if (number) drawn.append(el("span", { className: "number", "aria-hidden": "true" }, number));
-  if (slide.sources?.length && !["title", "section"].includes(slide.layout)) {
+  if (slide.sources?.length && !["title", "section", "closing"].includes(slide.layout)) {
     drawn.append(el("span", { className: "cited" }, slide.sources.join(" · ")));
   }
   body.style.setProperty("--fit", String(fit(slide)));
@@ -27,6 +27,7 @@ function slideContent(slide) {
       el("div", {}, el("h3", {}, column.heading), list(column.bullets))))];
   }
   if (["title", "section"].includes(slide.layout)) return slide.bullets.slice(0, 1).map((text) => el("p", {}, text));
+  if (slide.layout === "closing") return [list([...slide.bullets, ...slide.sources ?? []])];
   return [list(slide.bullets, slide.layout === "agenda" ? "ol" : "ul")];
 }
 
@@ -40,7 +41,7 @@ function fit(slide) {
   let lines = 0;
   if (["table", "chart"].includes(slide.layout) && slide.table) lines = slide.layout === "chart" ? 0 : slide.table.rows.slice(0, 9).length * 0.85 + 1;
   else if (slide.layout === "two_columns") lines = Math.max(0, ...slide.columns.map((each) => 1 + filled(each.bullets, SYMBOLS / 2)));
-  else lines = filled(slide.bullets ?? [], SYMBOLS);
+  else lines = filled([...slide.bullets ?? [], ...slide.layout === "closing" ? slide.sources ?? [] : []], SYMBOLS);
   return lines <= LINES ? 1 : Math.max(0.42, Math.sqrt(LINES / lines)); // smaller text has more symbols in a line, too
 }
 
