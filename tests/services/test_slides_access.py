@@ -180,7 +180,7 @@ def test_a_notification_reaches_the_user_on_another_process(
                 "id": begun["presentation_id"],
                 "job_id": begun["job_id"],
                 "state": "ready",
-                "detail": "1 slides were written.",
+                "detail": "1 slide was written.",
             }
         with pytest.raises(TimeoutError):
             others.recv(timeout=0.2)

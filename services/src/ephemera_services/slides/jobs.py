@@ -252,10 +252,14 @@ def _summary(row: JobRow) -> str:
     if row.kind == "rewrite":
         return "The slide was written again."
     if row.kind == "generate":
-        return f"{row.result['slides']} slides were written."
+        count = row.result["slides"]
+        return "1 slide was written." if count == 1 else f"{count} slides were written."
     if row.kind == "ingest":
-        return f"{row.result['chunks']} chunks are ready."
-    return f"The {row.result['format']} is ready."
+        return "It has been read, and can be a source."
+    made = {"pptx": "The PPTX", "pdf": "The PDF"}.get(
+        row.result["format"], "The presentation on Google Slides"
+    )
+    return f"{made} is ready."
 
 
 JOBS.on_finished(notify_user)

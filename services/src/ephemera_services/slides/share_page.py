@@ -18,14 +18,15 @@ from ephemera_services.slides.themes import Theme
 
 _STYLE = """
 *{box-sizing:border-box}
-body{margin:0;background:var(--tint);color:var(--ink);font:1.25rem/1.45 Calibri,Carlito,system-ui,sans-serif}
-main{max-width:64rem;margin:0 auto;padding:1.5rem;display:grid;gap:1.5rem}
+body{margin:0;background:var(--tint);color:var(--ink);
+font:clamp(1.1rem,2.3vw,1.6rem)/1.4 Calibri,Carlito,system-ui,sans-serif}
+main{max-width:64rem;margin:0 auto;padding:1.5rem;display:grid;gap:1.5rem;grid-template-columns:minmax(0,1fr)}
 section{background:var(--background);aspect-ratio:16/9;min-height:min-content;padding:5% 6%;
 border-radius:.75rem;box-shadow:0 1px 3px rgb(0 0 0/.2);
 display:flex;flex-direction:column;position:relative;scroll-margin:1.5rem}
 h2{margin:0;font-size:clamp(1.3rem,3.2vw,2.1rem);line-height:1.2}
 h2::after{content:"";display:block;width:3.5rem;height:.25rem;margin-top:.6rem;background:var(--accent)}
-h3{margin:0;color:var(--accent-text);font-size:1.3rem}
+h3{margin:0;color:var(--accent-text);font-size:1.05em}
 ul,ol{margin:1.2rem 0 0;padding-left:1.4rem;display:grid;gap:.6rem}
 li::marker{color:var(--accent-text);font-weight:700}
 .title,.closing{background:var(--primary);color:var(--on-primary);border-left:.9rem solid var(--accent)}
@@ -33,10 +34,10 @@ li::marker{color:var(--accent-text);font-weight:700}
 .title li::marker,.closing li::marker{color:var(--accent)}
 .title h2{font-size:clamp(1.6rem,4.6vw,3rem)}
 .columns{display:grid;grid-template-columns:repeat(auto-fit,minmax(14rem,1fr));gap:2rem;margin-top:1.2rem}
-.wide{overflow-x:auto;margin-top:1.2rem}
+.wide{overflow-x:auto;flex-shrink:0;margin-top:1.2rem}
 .logo{position:absolute;right:6%;top:8%;max-width:14%;max-height:20%}
-.wide>svg{display:block;width:100%;min-width:30rem;max-height:30rem;font-size:14px;fill:var(--ink)}
-svg line{stroke:var(--tint)}svg polyline{fill:none;stroke-width:3}
+.wide>svg{display:block;width:100%;min-width:30rem;max-height:23rem;font-size:14px;fill:var(--ink)}
+svg line{stroke:var(--tint)}polyline[points]{fill:none;stroke-width:3}
 .legend{display:flex;flex-wrap:wrap;gap:.2rem 1.5rem;margin-top:.6rem;font-size:1rem;color:var(--muted)}
 .legend i{display:inline-block;width:.8em;height:.8em;margin-right:.4em}
 table{border-collapse:collapse;width:100%}

@@ -66,19 +66,36 @@ function numberOf(cell) {
   return bare && !Number.isNaN(Number(bare)) ? Number(bare) : NaN;
 }
 
+const TIME = /^((Q[1-4]\s*)?(1[89]|20)\d\d([-/.]\d{1,2})?|Q[1-4])$/; // labels that a line connects, as in exports
+
 function drawChart(table, points) {
   const top = Math.max(...points.flat()) || 1;
+  const isLine = table.rows.every((row) => TIME.test(row[0]));
   const groups = table.rows.map((row, at) => {
     const bars = points[at].map((value, series) => {
       const bar = el("i", { className: `series-${series}` }, el("b", {}, row[series + 1]));
-      bar.style.height = `${(86 * value) / top}%`;
+      bar.style[isLine ? "bottom" : "height"] = `${(86 * value) / top}%`;
       return bar;
     });
     return el("div", { className: "group" }, el("div", { className: "bars" }, ...bars), el("span", {}, row[0]));
   });
-  const chart = el("div", { className: "chart", role: "img", "aria-label": chartText(table) }, ...groups);
+  const lines = isLine ? [drawLines(points, top)] : [];
+  const chart = el("div", { className: isLine ? "chart over-time" : "chart", role: "img", "aria-label": chartText(table) }, ...lines, ...groups);
   const names = table.header.slice(1).map((name, series) => el("span", {}, el("i", { className: `series-${series}` }), name));
   return el("div", { className: "chart-box" }, chart, el("div", { className: "legend" }, ...names));
+}
+
+function drawLines(points, top) {
+  const drawn = (name, attributes, ...children) => {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+    made.append(...children);
+    return made;
+  };
+  const place = (value, at) => `${(100 * (at + 0.5)) / points.length},${100 - (86 * value) / top}`;
+  const lines = points[0].map((_, series) =>
+    drawn("polyline", { class: `series-${series}`, points: points.map((row, at) => place(row[series], at)).join(" ") }));
+  return drawn("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none" }, ...lines);
 }
 
 function chartText(table) {

@@ -186,5 +186,6 @@ $("generate").addEventListener("submit", guarded(async (event) => {
   const wanted = { ...form, slides: Number(form.slides), document_ids: sources };
   const accepted = await ask("POST", "presentations", wanted);
   event.target.reset();
+  library.chosen.clear(); // the next one may be about something else
   location.hash = `#/p/${accepted.presentation_id}`;
 }, $("generate").querySelector(".error")));

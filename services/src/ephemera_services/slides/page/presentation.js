@@ -65,7 +65,11 @@ function onProgress(event) {
   if (event.event_type === "outline_ready") deck.titles = event.titles;
   if (event.event_type === "slide_started") $("state").textContent = `Writing: ${event.slide_title}`;
   if (event.event_type === "slide_completed") placeSlide(event);
-  if (event.event_type === "generation_done") { $("state").textContent = "Done."; deck.row.state = "done"; }
+  if (event.event_type === "generation_done") {
+    $("state").textContent = "Done.";
+    deck.row.state = "done";
+    if (!deck.picked) deck.current = 0;
+  }
   if (event.event_type === "error") Object.assign(deck.row, { state: "failed", error: event.error_message });
   drawPresentation();
 }
