@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Generic, TypeVar
 
 from ephemera.errors import StoreClosed
@@ -17,6 +17,14 @@ def discard(future: asyncio.Future[Any]) -> None:
         future.add_done_callback(discard)
     elif not future.cancelled():
         future.exception()
+
+
+async def cancel_all(futures: Iterable[asyncio.Future[Any]]) -> None:
+    """Cancel tasks, and wait until they have ended."""
+    cancelled = list(futures)
+    for each in cancelled:
+        each.cancel()
+    await asyncio.gather(*cancelled, return_exceptions=True)
 
 
 class SingleFlight(Generic[T]):

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from time import time
 
+from ephemera._futures import cancel_all
 from ephemera.console._connections import Service, address_of
 from ephemera.keyspace import Role
 from ephemera.operations.audit import AuditReport, audit
@@ -49,8 +50,7 @@ class ServerAudit:
     async def stop(self) -> None:
         """Stop it."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await cancel_all([self._task])
 
     async def _audit(self) -> AuditReport:
         options = SurveyOptions(budget=BUDGET)

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ephemera._futures import cancel_all
 from ephemera.console._access import Account, ConsoleAccess
 from ephemera.console._audit_runner import AuditRunner
 from ephemera.console._connections import ConsoleService, Service, open_service
@@ -74,16 +75,10 @@ class Console:
                     *ratios,
                 )
             ]
-            stack.push_async_callback(_cancel, work)
+            stack.push_async_callback(cancel_all, work)
             yield
 
     async def _expire_sign_ins(self) -> None:
         while True:
             await asyncio.sleep(_EXPIRY_INTERVAL)
             self.access.remove_expired()
-
-
-async def _cancel(work: list[asyncio.Task[None]]) -> None:
-    for task in work:
-        task.cancel()
-    await asyncio.gather(*work, return_exceptions=True)

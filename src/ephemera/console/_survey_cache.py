@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from time import time
 from typing import Any
 
+from ephemera._futures import cancel_all
 from ephemera.console._connections import Service, address_of, commands_sent
 from ephemera.console._sampled_entries import UNDECODABLE, SampledEntry, content_reader, sampled_entries
 from ephemera.errors import EphemeraError
@@ -112,8 +113,7 @@ class SurveyCache:
     async def stop(self) -> None:
         """Stop the running survey."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await cancel_all([self._task])
 
     async def _run(self, due: list[Service]) -> None:
         for service in due:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from ephemera._futures import cancel_all
 from ephemera.errors import CannotConnect, EphemeraError, ServerError, Unavailable
 from ephemera.wire._commands import as_text
 from ephemera.wire._connection import Entry
@@ -139,9 +140,7 @@ async def _elect_address(target: Target, name: str) -> Address:
             if votes and max(votes.values()) > len(asked) // 2:
                 return votes.most_common(1)[0][0]
     finally:
-        for task in asked:
-            task.cancel()
-        await asyncio.gather(*asked, return_exceptions=True)
+        await cancel_all(asked)
     problems += [f"{count} of {len(asked)} Sentinels name {address}" for address, count in votes.items()]
     advice = "A majority must name the same master: are the Sentinels up and the name right?"
     raise CannotConnect(name, "; ".join(problems), advice)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
+from ephemera._futures import cancel_all
 from ephemera.errors import ServerError, StoreClosed, UnsupportedCommand
 from ephemera.wire._connection import refuse_other_loop
 from ephemera.wire._handshake import Endpoint
@@ -176,9 +177,7 @@ class Hub:
                 subscription._end()
         if self._link is not None:
             await self._link.aclose()
-        for task in self._resubscribing:
-            task.cancel()
-        await asyncio.gather(*self._resubscribing, return_exceptions=True)
+        await cancel_all(self._resubscribing)
 
     async def _connected(self) -> Link:
         async with self._opening:

@@ -17,6 +17,7 @@ from typing import Any
 from channels.exceptions import ChannelFull
 from channels.layers import BaseChannelLayer
 
+from ephemera._futures import cancel_all
 from ephemera.adapters._key_scan import delete_keys, escaped
 from ephemera.adapters._loop_clients import LoopClients
 from ephemera.adapters.channels._messages import Format, MessageCodec
@@ -151,9 +152,7 @@ class RedisChannelLayer(BaseChannelLayer):
         """Disconnect what the running loop uses; its next call connects again."""
         loop = asyncio.get_running_loop()
         mine = [self._receivers.pop(key) for key in list(self._receivers) if key[0] is loop]
-        for task in mine:
-            task.cancel()
-        await asyncio.gather(*mine, return_exceptions=True)
+        await cancel_all(mine)
         for server in self._servers:
             await server.aclose()
 

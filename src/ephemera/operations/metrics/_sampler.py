@@ -21,6 +21,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
+from ephemera._futures import cancel_all
 from ephemera.keyspace import Store
 from ephemera.operations.metrics import _families as f
 from ephemera.operations.metrics._client_counts import clients, is_jobs, is_planner, planner_name
@@ -110,8 +111,7 @@ class Sampler:
 
     async def aclose(self) -> None:
         """Stop sampling."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await cancel_all([self._task])
 
     async def _run(self) -> None:
         while True:
