@@ -9,7 +9,12 @@ Such code counts the errors of its Redis calls with `with stats.counting_errors:
 """
 
 from ephemera.keyspace._accessor import Accessor, is_outage, payload_size
-from ephemera.keyspace._argument_checks import check_async, check_declaration, check_durations
+from ephemera.keyspace._argument_checks import (
+    check_async,
+    check_declaration,
+    check_durations,
+    check_field_names,
+)
 from ephemera.keyspace._catalogue import Catalogue, ChannelOptions, KeyspaceOptions, check_overlap
 from ephemera.keyspace._classifier import Classifier, shared_key
 from ephemera.keyspace._codec import (
@@ -37,6 +42,7 @@ from ephemera.keyspace._lifetime import (
     Until,
     Windowed,
     fixed,
+    milliseconds,
     permanent,
     sliding,
     unix_milliseconds,
@@ -58,7 +64,14 @@ from ephemera.keyspace._server_identity import RESERVED, SERVER_IDENTITY, read_i
 from ephemera.keyspace._set import SetAccessor, SortedSetAccessor
 from ephemera.keyspace._store import Declaration, Store
 from ephemera.keyspace._stream import ChannelAccessor, StreamAccessor
-from ephemera.keyspace._template import MAX_KEY_LENGTH, Fields, KeyPattern, Template, unnamed_field
+from ephemera.keyspace._template import (
+    MAX_KEY_LENGTH,
+    Fields,
+    KeyPattern,
+    Template,
+    last_field,
+    unnamed_field,
+)
 from ephemera.keyspace._type_nodes import mutable_part
 from ephemera.keyspace._value import CounterAccessor, FlagAccessor, ValueAccessor, blocking_get
 from ephemera.keyspace._value_types import convert, encode_json, json_decoder, storable, to_builtins
@@ -115,6 +128,7 @@ __all__ = [
     "check_async",
     "check_declaration",
     "check_durations",
+    "check_field_names",
     "check_overlap",
     "choose_codec",
     "compress",
@@ -129,6 +143,8 @@ __all__ = [
     "is_record",
     "json_codec",
     "json_decoder",
+    "last_field",
+    "milliseconds",
     "mutable_part",
     "payload_size",
     "permanent",

@@ -9,6 +9,7 @@ accepted: a lambda, a wrapper with `*args`, and a `def` that is annotated as ret
 from __future__ import annotations
 
 import inspect
+from collections.abc import Collection
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -43,6 +44,13 @@ def check_durations(declared: str, /, **durations: timedelta) -> None:
     """Check that each argument is a `timedelta`; `declared` is the pattern or name for the error."""
     if (wrong := duration_problem(**durations)) is not None:
         raise InvalidDeclaration(declared, *wrong)
+
+
+def check_field_names(pattern: str, fields: Collection[str], reserved: Collection[str], what: str) -> None:
+    """Check that no field of the pattern has the name of a parameter, or of a field that `what` adds."""
+    for name in fields:
+        if name in reserved:
+            raise InvalidDeclaration(pattern, f"{name!r} cannot name a field of {what}", "rename it")
 
 
 def check_async(declared: str, given: object, form: str, *args: str, **named: str) -> None:

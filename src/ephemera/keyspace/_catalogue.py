@@ -55,7 +55,7 @@ class ChannelOptions(TypedDict, total=False):
     """The service that writes the keys, when it is another one."""
     sensitive: bool
     """True: no tool ever shows the values."""
-    hash_tag: str
+    hash_tag: str | None
     """The field that decides the cluster slot; keys with equal values of it share a slot."""
     max_key_length: int
     """The longest key allowed, in bytes; 1024 unless given."""

@@ -166,7 +166,7 @@ def windowed(*, every: timedelta, keep: timedelta, outlives: str | None = None) 
     `outlives` says in words what the keys must outlive; a keyspace of role `queue` must say it.
     """
     _check_durations("windowed", every=every, keep=keep)
-    window, ttl = _milliseconds(every), _milliseconds(keep)
+    window, ttl = milliseconds(every), milliseconds(keep)
     if window <= 0 or ttl < window:
         raise InvalidLifetime(
             f"windowed(every={every}, keep={keep}): a window needs a length, and a key must be kept "
@@ -194,7 +194,7 @@ def until(
         _check_durations("until", at_most=at_most)
     if at_most is not None and at_most <= timedelta(0):
         raise InvalidLifetime(f"until(at_most={at_most}): give a positive duration, or none")
-    return Until(derive, None if at_most is None else _milliseconds(at_most), outlives)
+    return Until(derive, None if at_most is None else milliseconds(at_most), outlives)
 
 
 def permanent(*, reason: str) -> Permanent:
@@ -212,7 +212,7 @@ def shorter(declared: Lifetime, given: timedelta) -> int:
     if not isinstance(declared, Fixed):
         advice = "give until= for an instant" if isinstance(declared, Until) else "declare another keyspace"
         raise InvalidLifetime(f"its lifetime is {declared}; lifetime= is for fixed() lifetimes: {advice}")
-    wanted = _milliseconds(given)
+    wanted = milliseconds(given)
     if not 0 < wanted <= declared.milliseconds:
         problem = "is not positive" if wanted <= 0 else f"is longer than the declared {declared}"
         raise InvalidLifetime(f"lifetime={given} {problem}; give at most {declared}, or declare a longer one")
@@ -258,7 +258,7 @@ def _check_durations(kind: str, **durations: object) -> None:
 
 def _positive(kind: str, duration: Duration) -> int:
     try:
-        total = _milliseconds(timedelta(**duration))
+        total = milliseconds(timedelta(**duration))
     except (TypeError, ValueError, OverflowError):
         raise InvalidLifetime(
             f"{kind}({_given(duration)}): use {', '.join(Duration.__annotations__)}, each a finite number"
@@ -272,5 +272,6 @@ def _given(duration: Duration) -> str:
     return ", ".join(f"{unit}={count!r}" for unit, count in duration.items())
 
 
-def _milliseconds(duration: timedelta) -> int:
+def milliseconds(duration: timedelta) -> int:
+    """A duration as Redis takes it: in whole milliseconds."""
     return round(duration / timedelta(milliseconds=1))

@@ -239,6 +239,11 @@ def _end_characters(literals: tuple[str, ...]) -> list[str]:
     return [literal[:1] for literal in literals[1:]]
 
 
+def last_field(pattern: str) -> str | None:
+    """The field that ends last, if any."""
+    return pattern.rpartition("}")[0].rpartition("{")[2] or None
+
+
 def _split(pattern: str, hash_tag: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The literals around the fields (one more than there are fields), and the fields' names."""
     literals, fields = _FIELD.split(pattern)[::2], _FIELD.split(pattern)[1::2]
