@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera.embedded import Postgres
 from ephemera.patterns.write_behind import Applied, Batch, CounterTable
-from ephemera.patterns.write_behind._rejected_rows import NoSuchRow
+from ephemera.patterns.write_behind._tables import NoSuchRow
 from tests.patterns.write_behind_fixtures import SHARES, VIEWS, prepare_database, rows
 
 COLUMNS = ("presentation_id", "view_count")

@@ -10,7 +10,7 @@ import pytest
 
 from ephemera import Store, keyspace
 from ephemera.embedded import Valkey, valkey
-from ephemera.patterns.events._shared_reads import Doorbell
+from ephemera.patterns.events._group_member import Doorbell
 from tests.patterns.event_fixtures import ACCOUNTS, CATALOGUE, Removed, Seen, settled, until
 from tests.wire.conditions import eventually
 from tests.wire.forwarders import forwarding

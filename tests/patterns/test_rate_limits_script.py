@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from ephemera import sync
 from ephemera.embedded import Valkey
-from ephemera.patterns.rate_limits._algorithms import Algorithm, SlidingWindow, TokenBucket
-from ephemera.patterns.rate_limits._claims import TAKE
+from ephemera.patterns.rate_limits._claims import TAKE, Algorithm, SlidingWindow, TokenBucket
 from ephemera.sync import SyncStore
 from tests.patterns.limit_fixtures import new_subject
 

@@ -14,7 +14,7 @@ from ephemera import keyspace
 from ephemera.embedded import Valkey
 from ephemera.keyspace import Catalogue, Store, fixed
 from ephemera.patterns.semantic_cache import BoundSemanticCache, Qdrant, Scope, SemanticCache, SweepReport
-from ephemera.patterns.semantic_cache._entries import REMOVE, AnswerStore
+from ephemera.patterns.semantic_cache._answers import REMOVE, AnswerStore
 from tests.patterns.outline_cache import CATALOGUE, OUTLINES, Compass, Model, Outline, scope, semantic_cache
 from tests.wire.conditions import eventually
 from tests.wire.unhandled_errors import no_unhandled_errors

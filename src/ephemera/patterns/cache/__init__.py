@@ -52,6 +52,7 @@ from ephemera.keyspace import (
     check_async,
     check_declaration,
     fixed,
+    last_field,
     mutable_part,
 )
 from ephemera.patterns.cache._entry_builder import EntryKeys, Freshness, Storage, entry_type
@@ -150,7 +151,7 @@ class Cache(Generic[V]):
             invalidated_by=invalidated_by,
             if_lost=if_lost,
             sensitive=sensitive,
-            **_hash_tag(storage.hash_tag or _last_field(pattern)),
+            hash_tag=storage.hash_tag or last_field(pattern),
         )
         self._declare_loads(catalogue, pattern)
         if tags is not None:
@@ -158,12 +159,12 @@ class Cache(Generic[V]):
         catalogue.patterns.append(self)
 
     def _declare_loads(self, catalogue: Catalogue, pattern: str) -> None:
-        name, hash_tag = pattern, _hash_tag(self.keyspace.template.hash_tag)
+        name, hash_tag = pattern, self.keyspace.template.hash_tag
         self._slot: dict[str, FieldValue] = {}
         if not self.keyspace.template.fields:
             self._slot = {"slot": hash_tag_for_slot(key_slot(self.keyspace.key()))}
             # Before the pattern, so that `table` and `table:{season}` can be declared side by side.
-            name, hash_tag = f"{{slot}}:{pattern}", {"hash_tag": "slot"}
+            name, hash_tag = f"{{slot}}:{pattern}", "slot"
         self.load_tokens = catalogue.value(
             f"loading:{name}",
             str,
@@ -172,14 +173,14 @@ class Cache(Generic[V]):
             saves="the same load by many callers at once",
             invalidated_by=("the end of the load", "an invalidation"),
             if_lost="the load is not cached, and another may begin",
-            **hash_tag,
+            hash_tag=hash_tag,
         )
         self.load_channel = catalogue.channel(
             f"loaded:{name}",
             str,
             purpose="Wakes callers that wait for an entry",
             if_lost="they check when the loader's lease ends",
-            **hash_tag,
+            hash_tag=hash_tag,
         )
 
     def _declare_tags(self, catalogue: Catalogue, pattern: str, longest: timedelta) -> None:
@@ -229,15 +230,6 @@ class Cache(Generic[V]):
 
     def __repr__(self) -> str:
         return f"<Cache {self.keyspace.pattern!r} of {self.keyspace.catalogue}>"
-
-
-def _last_field(pattern: str) -> str | None:
-    """Return the field that ends last, if any."""
-    return pattern.rpartition("}")[0].rpartition("{")[2] or None
-
-
-def _hash_tag(field: str | None) -> Any:
-    return {} if field is None else {"hash_tag": field}
 
 
 def _check(pattern: str, loading: Loading, **lifetimes: timedelta) -> None:

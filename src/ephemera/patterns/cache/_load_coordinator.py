@@ -27,7 +27,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from ephemera._bounded_cache import BoundedCache
-from ephemera._futures import discard
+from ephemera._futures import cancel_all, discard
 from ephemera.errors import LoadTimeout, StoreClosed
 from ephemera.keyspace import REDIS_ERRORS, FieldValue, Store
 from ephemera.patterns._load_slots import LoadSlots, await_loader, join_load
@@ -359,10 +359,7 @@ class LoadCoordinator(Generic[V]):
         self._backoffs[key] = monotonic() + seconds
 
     async def _cancel_all(self) -> None:
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_all(self._tasks)
 
 
 async def _message_or_timeout(subscription: Subscription, seconds: float) -> None:

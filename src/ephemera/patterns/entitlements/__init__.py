@@ -33,7 +33,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 from msgspec import inspect
 
-from ephemera._futures import discard
+from ephemera._futures import cancel_all, discard
 from ephemera.errors import InvalidDeclaration
 from ephemera.keyspace import (
     REDIS_ERRORS,
@@ -183,9 +183,7 @@ class BoundEntitlements(Generic[V]):
         return value
 
     async def _cancel_loads(self) -> None:
-        for task in list(self._loading.values()):
-            task.cancel()
-        await asyncio.gather(*self._loading.values(), return_exceptions=True)
+        await cancel_all(self._loading.values())
 
 
 def _check(pattern: str, lifetime: Any, max_concurrent_loads: int, max_load_time: timedelta) -> None:

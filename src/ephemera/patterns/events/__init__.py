@@ -38,13 +38,11 @@ keep in SQL what must not be. Streams have the role `queue`, and belong on a ser
 
 from ephemera.patterns.events._consumer import Consumer, Handler
 from ephemera.patterns.events._declaration import Events
-from ephemera.patterns.events._entries import DeadLetter, Delivery
+from ephemera.patterns.events._entries import DeadLetter, Delivery, OnceGuard
 from ephemera.patterns.events._group_info import ConsumerCounts, GroupInfo, StreamInfo
 from ephemera.patterns.events._group_member import IdleTime
-from ephemera.patterns.events._once_guard import OnceGuard
 from ephemera.patterns.events._policy import DeliveryPolicy, ErrorAction, ErrorActions, Pause, Redeliver
-from ephemera.patterns.events._replay import ReplayedEvents
-from ephemera.patterns.events._runtime import BoundEvents
+from ephemera.patterns.events._runtime import BoundEvents, ReplayedEvents
 
 __all__ = [
     "BoundEvents",

@@ -16,16 +16,17 @@ from ephemera.keyspace import (
     Keyspace,
     Store,
     check_declaration,
+    check_field_names,
     fixed,
+    last_field,
     permanent,
     record_fields,
 )
 from ephemera.patterns.events._entries import DeadLetterEntry, EventCodec, entry_type
 from ephemera.patterns.events._group_info import StreamKeys
-from ephemera.patterns.events._group_member import LANES_LIFETIME
+from ephemera.patterns.events._group_member import BELL_LIFETIME, LANES_LIFETIME
 from ephemera.patterns.events._policy import LONGEST_PAUSE, DeliveryPolicy
 from ephemera.patterns.events._runtime import BoundEvents
-from ephemera.patterns.events._shared_reads import BELL_LIFETIME
 from ephemera.wire import hash_tag_for_slot, key_slot
 
 E = TypeVar("E")
@@ -116,13 +117,13 @@ class Events(Generic[E]):
             invalidated_by=("every group's acknowledgement",),
             if_lost=if_lost,
             sensitive=sensitive,
-            **_tagged(hash_tag or _last_field(pattern)),
+            hash_tag=hash_tag or last_field(pattern),
         )
         self._slot_tag: dict[str, FieldValue] = {}
-        prefix, tagged = pattern, _tagged(self.keyspace.template.hash_tag)
+        prefix, tag_field = pattern, self.keyspace.template.hash_tag
         if not self.keyspace.template.fields:
             self._slot_tag = {"slot_tag": hash_tag_for_slot(key_slot(self.keyspace.key()))}
-            prefix, tagged = f"{pattern}:{{slot_tag}}", {"hash_tag": "slot_tag"}
+            prefix, tag_field = f"{pattern}:{{slot_tag}}", "slot_tag"
         self.dead_letters = catalogue.stream(
             f"{prefix}:dead",
             DeadLetterEntry,
@@ -133,7 +134,7 @@ class Events(Generic[E]):
             invalidated_by=("a replay", "newer dead letters"),
             if_lost="events that could not be handled are lost",
             sensitive=sensitive,
-            **tagged,
+            hash_tag=tag_field,
         )
         self.paused = catalogue.mapping(
             f"{prefix}:paused",
@@ -144,7 +145,7 @@ class Events(Generic[E]):
             invalidated_by=("a trial that succeeds",),
             if_lost="the groups resume, and pause again if the dependency is still down",
             sensitive=sensitive,
-            **tagged,
+            hash_tag=tag_field,
         )
         self.bell = catalogue.stream(
             f"{prefix}:bell:{{reader}}",
@@ -154,7 +155,7 @@ class Events(Generic[E]):
             role="queue",
             purpose="Ends the XREAD in which a process waits for its streams, to add one of them",
             if_lost="a stream is waited for some seconds later",
-            **tagged,
+            hash_tag=tag_field,
         )
         self.lanes: Keyspace[Any] | None = None
         if order_by is not None:
@@ -166,9 +167,9 @@ class Events(Generic[E]):
                 purpose=f"Delivered events that are not finished, in order, by group and {order_by}",
                 invalidated_by=("the acknowledgement of an event",),
                 if_lost="built again as events are claimed; until then some may overtake others",
-                **tagged,
+                hash_tag=tag_field,
             )
-        _refuse_reserved(pattern, self.keyspace.template.fields)
+        check_field_names(pattern, self.keyspace.template.fields, _RESERVED, "events")
         catalogue.patterns.append(self)
 
     def bind(self, store: Store) -> BoundEvents[E]:
@@ -177,11 +178,11 @@ class Events(Generic[E]):
 
     def keys(self, fields: Mapping[str, FieldValue]) -> StreamKeys:
         """The keys of a stream, its dead letters and its paused groups."""
-        tagged = {**fields, **self._slot_tag}
+        every = {**fields, **self._slot_tag}
         return StreamKeys(
             self.keyspace.template.render(fields),
-            self.dead_letters.template.render(tagged),
-            self.paused.template.render(tagged),
+            self.dead_letters.template.render(every),
+            self.paused.template.render(every),
         )
 
     def lanes_key(self, fields: Mapping[str, FieldValue]) -> str | None:
@@ -222,18 +223,3 @@ def _check_order(pattern: str, types: tuple[type, ...], order_by: str) -> None:
                 f"{each.__name__} has no field {order_by!r} to order by",
                 "name a field that all events of the stream have",
             )
-
-
-def _last_field(pattern: str) -> str | None:
-    """The field that ends last, if any."""
-    return pattern.rpartition("}")[0].rpartition("{")[2] or None
-
-
-def _tagged(field: str | None) -> Any:
-    return {} if field is None else {"hash_tag": field}
-
-
-def _refuse_reserved(pattern: str, fields: tuple[str, ...]) -> None:
-    for name in fields:
-        if name in _RESERVED:
-            raise InvalidDeclaration(pattern, f"{name!r} cannot name a field of events", "rename it")

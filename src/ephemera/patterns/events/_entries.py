@@ -5,7 +5,7 @@ that was replayed also has the group it is for (`_for`) and its first id (`_orig
 ordered by key has its key (`_key`).
 
 Events outlive deployments: unknown fields are ignored, missing ones get their defaults. Everything else is
-undecodable, with the reason.
+undecodable, with the reason. `OnceGuard` is the table of those whose effects in SQL are done.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from types import UnionType
 from typing import (
+    TYPE_CHECKING,
     Annotated,
     Any,
     Generic,
@@ -36,6 +37,11 @@ from ephemera.keyspace import (
     storable,
     type_name,
 )
+from ephemera.patterns._guard_table import GuardTable
+from ephemera.wire import as_text
+
+if TYPE_CHECKING:  # it needs the extra `sql`
+    from sqlalchemy import Column
 
 E = TypeVar("E")
 
@@ -119,6 +125,66 @@ class Delivery(NamedTuple):
     """
 
 
+class OnceGuard(GuardTable):
+    """A SQL table of handled events, so that a second delivery has no effect.
+
+        ONCE = OnceGuard()
+        await ephemera.sql.migrate(engine, ONCE)                           # or `ephemera migrate up`
+
+        async def register(event: UserRegistered, delivery: Delivery) -> None:
+            async with pool.connection() as sql, sql.transaction():
+                cursor = await sql.execute(ONCE.pyformat, ONCE.values(delivery))
+                if ONCE.is_first(await cursor.fetchone()):
+                    ...                                                    # writes of the same transaction
+
+    The row and the effect commit together or not at all. Of two concurrent deliveries, the second one waits
+    for the commit of the first and then finds its row; after a rollback it becomes the first. PostgreSQL and
+    SQLite accept the statement. Streams and groups can share a table. Delete rows whose event cannot be
+    delivered again, after a month for example: `DELETE ... WHERE handled < ...`. `version_table` names the
+    table in which migrations keep the version; by default `ephemera_schema`.
+    """
+
+    _component = "events"
+    _parameters = ("stream", "consumers", "event")
+    _create = """\
+CREATE TABLE IF NOT EXISTS {name} (
+    stream text NOT NULL,
+    consumers text NOT NULL,
+    event text NOT NULL,
+    handled timestamp with time zone NOT NULL DEFAULT CURRENT_TIMESTAMP,
+    PRIMARY KEY (stream, consumers, event)
+)"""
+    _admit = """\
+INSERT INTO {name} (stream, consumers, event) VALUES ({stream}, {consumers}, {event})
+ON CONFLICT DO NOTHING
+RETURNING event"""
+
+    def __init__(self, table: str = "handled_events", *, version_table: str | None = None) -> None:
+        super().__init__(table, version_table=version_table)
+
+    def values(self, delivery: Delivery, *, event: str | None = None) -> dict[str, str]:
+        """The parameters of the statement; the event is identified by its first id, also after a replay.
+
+        `event` replaces that by an id of your own, the same however often the event is published. You need
+        it if the publisher may publish an event twice, as from an outbox. After a replay with `again=True`
+        both are new ids.
+        """
+        first, mark, replay = delivery.origin.partition(REPLAYED)
+        named = f"{first if event is None else event}{mark}{replay}"
+        return {"stream": delivery.stream, "consumers": delivery.group, "event": named}
+
+    def is_first(self, row: object) -> bool:
+        """Whether the statement returned a row: the event was not handled before."""
+        return row is not None
+
+    def _columns(self) -> list[Column[Any]]:
+        from sqlalchemy import Column, DateTime, Text, func
+
+        now = func.current_timestamp()
+        handled = Column("handled", DateTime(timezone=True), nullable=False, server_default=now)
+        return [*(Column(name, Text, primary_key=True) for name in self._parameters), handled]
+
+
 class DeliveredEvent(NamedTuple):
     """An event that was delivered to a consumer and is not finished."""
 
@@ -174,7 +240,7 @@ class EventCodec(Generic[E]):
             if _EVENT not in fields:
                 return DecodedEntry(None, None, None, "it has no field 'event'")
             data = fields[_EVENT]
-            group, origin = (_text(fields[name]) if name in fields else None for name in (_FOR, _ORIGIN))
+            group, origin = (as_text(fields[name]) if name in fields else None for name in (_FOR, _ORIGIN))
         try:
             return DecodedEntry(self._from_json(data), group, origin, None)
         except DECODE_ERRORS as problem:
@@ -188,12 +254,8 @@ def dead_letter_entry(
     fields = dict(zip(flat[::2], flat[1::2], strict=True))
     event = fields.get(_EVENT)
     if event is None:
-        event = msgspec.json.encode({_text(name): _text(value) for name, value in fields.items()})
-    return DeadLetterEntry(event, error, deliveries, origin, stream, group, _text(fields.get(_KEY, b"")))
-
-
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "backslashreplace")
+        event = msgspec.json.encode({as_text(name): as_text(value) for name, value in fields.items()})
+    return DeadLetterEntry(event, error, deliveries, origin, stream, group, as_text(fields.get(_KEY, b"")))
 
 
 def _types(pattern: str, event_type: Any) -> tuple[type, ...]:

@@ -16,7 +16,7 @@ import msgspec
 
 from ephemera._bounded_cache import BoundedCache
 from ephemera.errors import ServerError
-from ephemera.wire import Client
+from ephemera.wire import Client, as_text
 
 GROUP_MISSING = ("NOGROUP", "UNBLOCKED")
 """The server's errors for a group that it does not have, and for a wait on a stream that was deleted."""
@@ -90,12 +90,10 @@ async def _groups(client: Client, key: str) -> list[dict[bytes, Any]]:
 
 
 def _group_info(found: dict[bytes, Any], paused: bytes | None) -> GroupInfo:
-    reason = None if paused is None else _text(paused).split(" ", 2)[-1]
-    return GroupInfo(_text(found[b"name"]), found[b"consumers"], found[b"pending"], found.get(b"lag"), reason)
-
-
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "backslashreplace")
+    reason = None if paused is None else as_text(paused).split(" ", 2)[-1]
+    return GroupInfo(
+        as_text(found[b"name"]), found[b"consumers"], found[b"pending"], found.get(b"lag"), reason
+    )
 
 
 class ConsumerCounts:

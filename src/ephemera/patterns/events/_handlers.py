@@ -23,6 +23,7 @@ from ephemera.patterns.events._group_member import (
     NewEntry,
     PendingState,
     due_in,
+    id_order,
 )
 from ephemera.patterns.events._outcomes import Breaker, Outcomes
 
@@ -99,7 +100,7 @@ class HandlerPool:
         for entry_id, flat, attempt in entries:
             if self._accept(entry_id, flat, attempt):
                 self._claimed[entry_id] = abandoned
-            self.last = max(self.last, entry_id, key=_order)
+            self.last = max(self.last, entry_id, key=id_order)
 
     def renewals(self) -> list[PendingState]:
         """What keeps the pending events from being claimed by other consumers."""
@@ -233,10 +234,6 @@ class HandlerPool:
         idle = self._idle.pop()
         if not idle.done():
             idle.set_result(None)
-
-
-def _order(entry_id: bytes) -> tuple[int, ...]:
-    return tuple(map(int, entry_id.split(b"-")))
 
 
 def _is_cancelled(task: asyncio.Task[Any] | None) -> bool:

@@ -18,10 +18,11 @@ from time import monotonic
 from typing import Any
 
 from ephemera.errors import ConnectionFailed, EphemeraError
+from ephemera.keyspace import milliseconds
 from ephemera.patterns.events._entries import DeliveredEvent
 from ephemera.patterns.events._group_info import ConsumerCounts
 from ephemera.patterns.events._group_member import ConsumerGroupMember, due_in
-from ephemera.patterns.events._policy import ErrorPolicy, Pause, Redeliver, describe, milliseconds
+from ephemera.patterns.events._policy import ErrorPolicy, Pause, Redeliver, describe
 from ephemera.wire import Script
 
 log = logging.getLogger("ephemera.events")

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from ephemera.errors import InvalidValue
+from ephemera.keyspace import milliseconds
 
 _LONGEST_RETRY = timedelta(days=365)
 LONGEST_PAUSE = 86_400_000
@@ -96,11 +97,6 @@ class ErrorPolicy:
     def max_deliveries(self, action: ErrorAction) -> int:
         """How often an event is delivered at most that fails like this."""
         return (action.max_deliveries if isinstance(action, Redeliver) else None) or self._limit
-
-
-def milliseconds(duration: timedelta) -> int:
-    """A duration as Redis takes it."""
-    return round(duration.total_seconds() * 1000)
 
 
 def describe(error: BaseException) -> str:

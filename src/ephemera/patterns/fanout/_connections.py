@@ -12,6 +12,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Generic, Literal, Self, TypeVar
 
+from ephemera._futures import cancel_all
 from ephemera.errors import EphemeraError, SlowConsumer, StoreClosed
 from ephemera.keyspace import REDIS_ERRORS, Stats
 from ephemera.wire import Arg, Client, Message, Script
@@ -171,9 +172,7 @@ class ConnectionRegistry(Generic[M]):
         """Close all connections, and remove them from the lists."""
         self._closed = True
         self._subscribed.set()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_all(self._tasks)
         leaving = [connection for connections in self._users.values() for connection in connections]
         for connection in leaving:
             connection.close()

@@ -38,9 +38,8 @@ pages are loaded again.
 
 from ephemera.patterns.cache import Freshness
 from ephemera.patterns.http_cache._declaration import HttpCache, PageRef, Representation, Resource
-from ephemera.patterns.http_cache._prewarm import PrewarmReport
 from ephemera.patterns.http_cache._resource import BodyStore, BoundResource, Page, Settled
-from ephemera.patterns.http_cache._site import BoundHttpCache
+from ephemera.patterns.http_cache._site import BoundHttpCache, PrewarmReport
 
 __all__ = [
     "BodyStore",

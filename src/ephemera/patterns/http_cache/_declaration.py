@@ -10,9 +10,8 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from ephemera.errors import InvalidDeclaration
 from ephemera.keyspace import Catalogue, FieldValue, Store, check_declaration, check_durations
 from ephemera.patterns.cache import Cache, Freshness, Loading, LocalCache, Storage
-from ephemera.patterns.http_cache._prewarm import Prewarm
 from ephemera.patterns.http_cache._resource import BoundResource, Page
-from ephemera.patterns.http_cache._site import BoundHttpCache, site_context
+from ephemera.patterns.http_cache._site import BoundHttpCache, Prewarm, site_context
 from ephemera.patterns.windows import Windows
 
 S = TypeVar("S")

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeAlias
 import msgspec
 
 from ephemera._bounded_cache import BoundedCache
+from ephemera._futures import cancel_all
 from ephemera.errors import InvalidDeclaration, LoadFailed, StillLoading, StoreClosed
 from ephemera.keyspace import REDIS_ERRORS, FieldValue, Store
 from ephemera.patterns._server_clock import SERVER_CLOCK
@@ -251,10 +252,7 @@ class SiteContext:
 
     async def cancel_tasks(self) -> None:
         """Cancel what runs in the background."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_all(self._tasks)
 
 
 class PageLoader:

@@ -45,10 +45,15 @@ a failover a second holder may acquire the lock before the first notices; hence 
 token. A task that asks for a lock it already holds gets `LockAlreadyHeld`; other tasks wait.
 """
 
-from ephemera.patterns.locks._declaration import LockDeclaration, Locks, ReadWriteLocks, Semaphores, lock_keys
-from ephemera.patterns.locks._fence_guard import FenceGuard
-from ephemera.patterns.locks._held_lock import HeldLock
-from ephemera.patterns.locks._holders import Holder, LockKeys, read_holders
+from ephemera.patterns.locks._declaration import (
+    FenceGuard,
+    LockDeclaration,
+    Locks,
+    ReadWriteLocks,
+    Semaphores,
+    lock_keys,
+)
+from ephemera.patterns.locks._held_lock import HeldLock, Holder, LockKeys, read_holders
 from ephemera.patterns.locks._runtime import BoundLocks, BoundReadWriteLocks, BoundSemaphores, LockRuntime
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The declarations of locks, semaphores and read-write locks, with their keyspaces in Redis.
+"""The declarations of locks, semaphores and read-write locks, and the table of their fencing tokens in SQL.
 
 All keys of one lock share a cluster slot. Where the pattern has fields, one of them is the hash tag, the last
 one unless `hash_tag` names another. A pattern without fields is a single key; its companions carry a short
@@ -9,13 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ephemera.errors import InvalidDeclaration
-from ephemera.keyspace import Catalogue, FieldValue, Keyspace, Role, Store, check_declaration, fixed, sliding
-from ephemera.patterns.locks._holders import LockKeys
+from ephemera.errors import InvalidDeclaration, StaleFencingToken
+from ephemera.keyspace import (
+    Catalogue,
+    FieldValue,
+    Keyspace,
+    Role,
+    Store,
+    check_declaration,
+    check_field_names,
+    fixed,
+    last_field,
+    sliding,
+)
+from ephemera.patterns._guard_table import GuardTable
+from ephemera.patterns.locks._held_lock import HeldLock, LockKeys
 from ephemera.patterns.locks._runtime import BoundLocks, BoundReadWriteLocks, BoundSemaphores
 from ephemera.wire import hash_tag_for_slot, key_slot
+
+if TYPE_CHECKING:  # it needs the extra `sql`
+    from sqlalchemy import Column
 
 _SHORTEST_LEASE = timedelta(milliseconds=100)
 _DAY = timedelta(days=1)
@@ -77,20 +92,20 @@ class LockDeclaration:
             saves=saves or self._saves,
             invalidated_by=("its holder's release",),
             if_lost=if_lost or self._if_lost,
-            **_tagged(hash_tag or _last_field(pattern)),
+            hash_tag=hash_tag or last_field(pattern),
         )
         self._extra_fields: dict[str, FieldValue] = {}
-        base, tagged = pattern, _tagged(self.keyspace.template.hash_tag)
+        base, tag_field = pattern, self.keyspace.template.hash_tag
         if not self.keyspace.template.fields:
             self._extra_fields = {"slot_tag": hash_tag_for_slot(key_slot(self.keyspace.key()))}
-            base, tagged = f"{pattern}:{{slot_tag}}", {"hash_tag": "slot_tag"}
+            base, tag_field = f"{pattern}:{{slot_tag}}", "slot_tag"
         self.fences = catalogue.counter(
             f"{base}:fence",
             lifetime=fixed(seconds=fence_kept.total_seconds(), outlives="a server clock that is set back"),
             role=role,
             purpose="The last fencing token of a lock",
             if_lost="the next one comes from the server's clock alone",
-            **tagged,
+            hash_tag=tag_field,
         )
         self.waiters = catalogue.sorted_set(
             f"{base}:waiters",
@@ -103,7 +118,7 @@ class LockDeclaration:
             saves="polling",
             invalidated_by=("its last waiter",),
             if_lost="waiters queue again when the lease ends",
-            **tagged,
+            hash_tag=tag_field,
         )
         self.channel = catalogue.channel(
             f"{base}:wake:{{waiter}}",
@@ -111,7 +126,7 @@ class LockDeclaration:
             role=role,
             purpose="Tells a waiter in how many milliseconds to try the lock",
             if_lost="the waiter tries when the lease ends",
-            **tagged,
+            hash_tag=tag_field,
         )
         self._companions: list[Keyspace[Any]] = [self.fences, self.waiters]
         if not self._has_one_holder:
@@ -123,10 +138,10 @@ class LockDeclaration:
                 purpose="What each holder has: its permit, its fencing token, since when, its name",
                 invalidated_by=("its holder's release",),
                 if_lost="its holder is cancelled, as if the lock were lost",
-                **tagged,
+                hash_tag=tag_field,
             )
             self._companions.append(grants)
-        _refuse_reserved(pattern, self.keyspace.template.fields)
+        check_field_names(pattern, self.keyspace.template.fields, _RESERVED, "locks")
         catalogue.patterns.append(self)
 
     def _keys(self, fields: Mapping[str, FieldValue]) -> LockKeys:
@@ -227,16 +242,57 @@ class ReadWriteLocks(LockDeclaration):
         return BoundReadWriteLocks(self, self._checked(store))
 
 
-def _last_field(pattern: str) -> str | None:
-    """The field that ends last, if any."""
-    return pattern.rpartition("}")[0].rpartition("{")[2] or None
+class FenceGuard(GuardTable):
+    """A SQL table that remembers the largest fencing token of each lock, and refuses a smaller one.
 
+        GUARD = FenceGuard()
+        await ephemera.sql.migrate(engine, GUARD)                       # or `ephemera migrate up`
+        async with store[INGEST].hold(schema="bible") as held, connection.transaction():
+            cursor = await connection.execute(GUARD.pyformat, GUARD.values(held))
+            GUARD.admit(held, await cursor.fetchone())                   # StaleFencingToken: roll back
+            ...                                                          # writes of the same transaction
 
-def _tagged(field: str | None) -> Any:
-    return {} if field is None else {"hash_tag": field}
+    It must be the first statement of the transaction that writes. It locks the fence's row until the commit,
+    which serializes an older and a newer holder: the older one either commits before the newer begins, or is
+    refused. PostgreSQL and SQLite understand it. Several services may share the table, as keys identify
+    locks; each permit of a semaphore has a row of its own. Where you write to a single row of your own, a
+    column does as well: `UPDATE ... SET fence = :fence WHERE id = :id AND fence <= :fence`, and no row
+    changed means refused. `version_table` names the table in which migrations keep the version; by default
+    `ephemera_schema`.
+    """
 
+    _component = "locks"
+    _parameters = ("lock", "fence")
+    _create = """\
+CREATE TABLE IF NOT EXISTS {name} (
+    lock text PRIMARY KEY,
+    fence bigint NOT NULL,
+    seen timestamp with time zone NOT NULL DEFAULT CURRENT_TIMESTAMP
+)"""
+    _admit = """\
+INSERT INTO {name} AS known (lock, fence) VALUES ({lock}, {fence})
+ON CONFLICT (lock) DO UPDATE SET fence = excluded.fence, seen = CURRENT_TIMESTAMP
+WHERE known.fence <= excluded.fence
+RETURNING fence"""
 
-def _refuse_reserved(pattern: str, fields: tuple[str, ...]) -> None:
-    for name in fields:
-        if name in _RESERVED:
-            raise InvalidDeclaration(pattern, f"{name!r} cannot name a lock's field", "give it another name")
+    def __init__(self, table: str = "lock_fences", *, version_table: str | None = None) -> None:
+        super().__init__(table, version_table=version_table)
+
+    def values(self, held: HeldLock) -> dict[str, str | int]:
+        """The parameters of the statement."""
+        return {"lock": held.fenced, "fence": held.fence}
+
+    def admit(self, held: HeldLock, row: object) -> None:
+        """Raise `StaleFencingToken` when the statement returned no row."""
+        if row is None:
+            raise StaleFencingToken(held.fenced, held.fence)
+
+    def _columns(self) -> list[Column[Any]]:
+        from sqlalchemy import BigInteger, Column, DateTime, Text, func
+
+        now = func.current_timestamp()
+        return [
+            Column("lock", Text, primary_key=True),
+            Column("fence", BigInteger, nullable=False),
+            Column("seen", DateTime(timezone=True), nullable=False, server_default=now),
+        ]

@@ -16,21 +16,106 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import secrets
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
+from datetime import datetime
 from itertools import count
 from math import inf
 from time import monotonic
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
+from ephemera._futures import cancel_all
+from ephemera._stored_numbers import stored_int, stored_time
 from ephemera.blocking import HOLDER
 from ephemera.errors import ConnectionFailed, EphemeraError, LockAlreadyHeld, LockLost
-from ephemera.keyspace import Store
-from ephemera.patterns.locks._holders import Holder, Kind, LockKeys
-from ephemera.wire import Client, Script
+from ephemera.keyspace import FieldValue, Store
+from ephemera.wire import Client, Script, as_text
+
+Kind: TypeAlias = Literal["", "p", "r", "w"]
+"""What a token is for, its first letter: a permit, reading or writing; none for a lock."""
+
+Mode: TypeAlias = Literal["lock", "permit", "read", "write"]
+_MODES: dict[str, Mode] = {"p": "permit", "r": "read", "w": "write"}
+_HOLDERS_READ = 1000
+_GRANT = re.compile(rb"(\d{1,4}) (\d{1,17}) (\d{1,17}) (.{0,500})", re.DOTALL)
 
 _PACKAGE = "ephemera.patterns.locks"
+
+_OFFER = 1000  # milliseconds that a woken waiter has to acquire the lock
+_CLOSE_TIMEOUT = 0.25  # seconds that a closing store waits for releases under way
+_FIRST_PAUSE = 0.02  # seconds before a failed release is retried, doubled each time
+_LONGEST_PAUSE = 1.0
+_RENEWED_TOO_LATE = "no renewal was confirmed before its lease could have ended"
+_GONE = "the server no longer had it"
+
+
+class LockKeys(NamedTuple):
+    """The keys of one lock, grouped as its scripts take them."""
+
+    acquire: tuple[str, ...]  # the lock or its holders, its fence counter, its waiters, its grants if shared
+    renew: tuple[str, ...]
+    release: tuple[str, ...]
+    fields: dict[str, FieldValue]
+
+    @property
+    def lock(self) -> str:
+        """The key of the lock itself."""
+        return self.acquire[0]
+
+
+class Holder(NamedTuple):
+    """A holder; without a name and with fence 0 while the lock is offered to a waiter."""
+
+    name: str
+    fence: int
+    mode: Mode = "lock"
+    permit: int | None = None
+    """The number of the permit, from 0, of a semaphore."""
+    acquired: int = 0
+    """When it was acquired, in microseconds since 1970 by the server's clock."""
+
+    @classmethod
+    def decode(cls, stored: bytes, fence: bytes | None) -> Holder:
+        """Decode the values of a lock and of its fence counter."""
+        name = stored.decode("utf-8", "replace").partition(" ")[2]
+        known = (stored_int(fence) or 0) if name else 0
+        return cls(name, known, acquired=known)
+
+    @classmethod
+    def decode_grant(cls, token: str, grant: bytes) -> Holder:
+        """Decode a grant of a semaphore or a read-write lock; one of another program has no name."""
+        mode = _MODES.get(token[:1], "lock")
+        found = _GRANT.fullmatch(grant)
+        if found is None:
+            return cls("", 0, mode)
+        permit, fence, acquired = (int(each) for each in found.groups()[:3])
+        name = found[4].decode("utf-8", "replace")
+        number = permit if mode == "permit" else None
+        return cls(name, fence if name else 0, mode, number, acquired if name else 0)
+
+    @property
+    def since(self) -> datetime | None:
+        """When the lock was acquired, by the server's clock; None while it is offered to a waiter."""
+        return stored_time(self.acquired / 1_000_000) if self.acquired else None
+
+
+async def read_holders(client: Client, keys: LockKeys) -> list[tuple[Holder, float]]:
+    """Up to a thousand holders of a semaphore or a read-write lock, and the seconds left of their leases."""
+    holders, _, _, grants = keys.acquire
+    (seconds, rest), ends, granted = await asyncio.gather(
+        client.call("TIME"),
+        client.call("ZRANDMEMBER", holders, _HOLDERS_READ, "WITHSCORES"),
+        client.call("HGETALL", grants),
+    )
+    now = int(seconds) * 1_000_000 + int(rest)
+    found = [
+        (Holder.decode_grant(as_text(member), granted[member]), (float(end) - now) / 1_000_000)
+        for member, end in ends
+        if now < float(end) < inf and member in granted
+    ]
+    return sorted(found, key=lambda each: each[0].acquired)
 
 
 class Scripts(NamedTuple):
@@ -55,13 +140,6 @@ Waiter: TypeAlias = tuple[()] | tuple[str, str]
 
 Slot: TypeAlias = "str | tuple[str, object]"
 """What has one holder in a process: a lock, or a shared one and its holder."""
-
-_OFFER = 1000  # milliseconds that a woken waiter has to acquire the lock
-_CLOSE_TIMEOUT = 0.25  # seconds that a closing store waits for releases under way
-_FIRST_PAUSE = 0.02  # seconds before a failed release is retried, doubled each time
-_LONGEST_PAUSE = 1.0
-_RENEWED_TOO_LATE = "no renewal was confirmed before its lease could have ended"
-_GONE = "the server no longer had it"
 
 
 def current_holder() -> object:
@@ -259,9 +337,7 @@ class LeaseRenewer:
             self._timer.cancel()
         if self._background:
             _, late = await asyncio.wait(self._background, timeout=_CLOSE_TIMEOUT)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+            await cancel_all(late)
 
     def _wake(self, at: float) -> None:
         if self._timer is not None:

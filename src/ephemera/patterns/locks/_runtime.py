@@ -21,8 +21,16 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from ephemera._bounded_cache import BoundedCache
 from ephemera.errors import LockTimeout, StoreClosed, Unavailable
 from ephemera.keyspace import REDIS_ERRORS, FieldValue, Stats, Store
-from ephemera.patterns.locks._held_lock import RENEWER, HeldLock, Leases, Waiter
-from ephemera.patterns.locks._holders import Holder, Kind, LockKeys, read_holders
+from ephemera.patterns.locks._held_lock import (
+    RENEWER,
+    HeldLock,
+    Holder,
+    Kind,
+    Leases,
+    LockKeys,
+    Waiter,
+    read_holders,
+)
 from ephemera.wire import Subscription
 
 if TYPE_CHECKING:

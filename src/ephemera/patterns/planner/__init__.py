@@ -38,7 +38,7 @@ from ephemera.errors import MissingExtra
 if _missing := [name for name in ("sqlalchemy", "psycopg", "alembic") if find_spec(name) is None]:
     raise MissingExtra(f"the planner needs {_missing[0]}", "sql", _missing[0])
 
-from ephemera.patterns.planner._explanation import PlannerCondition, UserExplanation, UserSituation
+from ephemera.patterns.planner._candidates import PlannerCondition, UserExplanation, UserSituation
 from ephemera.patterns.planner._planner import BoundPlanner, Planner, PlannerStatus
 from ephemera.patterns.planner._queries import ParkedUser, UserRow
 from ephemera.patterns.planner._rebuild import (

@@ -20,11 +20,10 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from ephemera.errors import ConnectionFailed, InvalidDeclaration, LockLost, ServerError
-from ephemera.keyspace import Catalogue, Store, check_declaration
-from ephemera.patterns.planner._explanation import UserExplanation, explain
+from ephemera.keyspace import Catalogue, Store, check_declaration, milliseconds
+from ephemera.patterns.planner._candidates import RedisSource, SqlSource, UserExplanation, explain
 from ephemera.patterns.planner._queries import ParkedUser, PlannerRows, Queries, UserRow, try_lead
 from ephemera.patterns.planner._rebuild import Build, Dataset, Invalidate, OnSave, Rebuilder, RebuildRun
-from ephemera.patterns.planner._sources import RedisSource, SqlSource
 from ephemera.patterns.planner._tables import PlannerTables
 from ephemera.patterns.planner._tick import (
     Enqueue,
@@ -35,7 +34,6 @@ from ephemera.patterns.planner._tick import (
     Tick,
     TickLimits,
     TickRunner,
-    milliseconds,
 )
 from ephemera.patterns.planner._working_set import PlannerKeys, WorkingSet
 from ephemera.patterns.planner._writer import Insight, Writer

@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 import msgspec
 
 from ephemera.errors import InvalidDeclaration
-from ephemera.keyspace import check_durations
+from ephemera.keyspace import check_durations, milliseconds
 
 Reason: TypeAlias = Literal["novelty", "time"]
 
@@ -125,11 +125,6 @@ def decide(plan: Plan, facts: UserFacts, now: int) -> Verdict:
         return NOT_DUE
     free_at = facts.last_enqueued_at + plan.cooldown if facts.last_enqueued_at else 0
     return Verdict(None, free_at) if free_at > now else Verdict(reason)
-
-
-def milliseconds(duration: timedelta) -> int:
-    """Return a duration as whole milliseconds."""
-    return round(duration / timedelta(milliseconds=1))
 
 
 class TickLimits(msgspec.Struct, frozen=True):

@@ -22,8 +22,10 @@ from ephemera.keyspace import (
     Store,
     StreamAccessor,
     check_declaration,
+    check_field_names,
     choose_codec,
     fixed,
+    last_field,
 )
 from ephemera.patterns.progress._listener import Listener
 from ephemera.patterns.progress._stream_watcher import SnapshotLoader, StreamWatcher
@@ -97,7 +99,6 @@ class Progress(Generic[E]):
         """Milliseconds."""
         self.max_entries = max_entries
         self.heartbeat = heartbeat.total_seconds()
-        options: Any = {"hash_tag": hash_tag or pattern.rpartition("}")[0].rpartition("{")[2]}
         self.keyspace: Keyspace[StreamAccessor[E]] = catalogue.stream(
             pattern,
             cast("type[E]", event),
@@ -108,9 +109,9 @@ class Progress(Generic[E]):
             purpose=purpose,
             saves="polling SQL",
             if_lost="listeners are notified, and get a snapshot from SQL",
-            **options,
+            hash_tag=hash_tag or last_field(pattern),
         )
-        _refuse_reserved(pattern, self.keyspace.template.fields)
+        check_field_names(pattern, self.keyspace.template.fields, _RESERVED, "progress")
         self.wake: Keyspace[ChannelAccessor[str]] = catalogue.channel(
             wake,
             str,
@@ -196,9 +197,3 @@ def _check(pattern: str, lifetime: Any, heartbeat: timedelta) -> None:
         raise InvalidDeclaration(
             pattern, "it has no field, so all would share one stream", "add one, as in progress:{job_id}"
         )
-
-
-def _refuse_reserved(pattern: str, fields: tuple[str, ...]) -> None:
-    for name in fields:
-        if name in _RESERVED:
-            raise InvalidDeclaration(pattern, f"{name!r} cannot name a field of progress", "rename it")

@@ -17,7 +17,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ephemera._futures import SingleFlight
+from ephemera._futures import SingleFlight, cancel_all
 from ephemera.keyspace import REDIS_ERRORS, FieldValue, Store
 from ephemera.patterns.progress._entries import (
     AnyEntry,
@@ -190,9 +190,7 @@ class StreamWatcher(Generic[E]):
     async def aclose(self) -> None:
         """Stop watching; all listeners end."""
         self.closed = True
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_all(self._tasks)
         for stream in list(self._streams.values()):
             stream.close()
 

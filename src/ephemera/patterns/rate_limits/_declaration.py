@@ -27,14 +27,14 @@ from ephemera.keyspace import (
     until,
     windowed,
 )
-from ephemera.patterns.rate_limits._algorithms import (
+from ephemera.patterns.rate_limits._claims import (
     MAX_GRAINS,
+    MAX_UNITS,
     FixedWindow,
     SlidingWindow,
     TokenBucket,
     WindowField,
 )
-from ephemera.patterns.rate_limits._claims import MAX_UNITS
 from ephemera.patterns.rate_limits._rules import Rule, WhenDown
 from ephemera.patterns.rate_limits._runtime import BoundRateLimits
 

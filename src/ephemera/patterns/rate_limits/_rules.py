@@ -27,8 +27,7 @@ from typing import Any, Literal, TypeAlias
 from ephemera._bounded_cache import BoundedCache
 from ephemera.errors import InvalidClaim, InvalidDeclaration
 from ephemera.keyspace import FieldValue, Keyspace
-from ephemera.patterns.rate_limits._algorithms import Algorithm, TokenBucket, WindowField
-from ephemera.patterns.rate_limits._claims import MAX_UNITS, Claim
+from ephemera.patterns.rate_limits._claims import MAX_UNITS, Algorithm, Claim, TokenBucket, WindowField
 
 NO_TIER = ""
 """The tier of a rule that has none."""

@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from ephemera._futures import cancel_all
 from ephemera.errors import EphemeraError
 from ephemera.keyspace import REDIS_ERRORS, ChannelAccessor
 from ephemera.patterns._server_clock import ServerClock
@@ -137,9 +138,7 @@ class Subscriber:
 
     async def stop(self) -> None:
         """Unsubscribe."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_all(self._tasks)
 
     async def _receive(self) -> None:
         while True:

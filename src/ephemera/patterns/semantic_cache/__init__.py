@@ -30,14 +30,13 @@ there is no search for five seconds. An evicted answer is asked for again, and i
 evicted marker of an invalidated source invalidates nothing: see `cache`.
 """
 
-from ephemera.patterns.semantic_cache._counters import Hits, Shadow, Tally
+from ephemera.patterns.semantic_cache._answers import Hits, Scope, Shadow, StoredAnswer, Tally
 from ephemera.patterns.semantic_cache._declaration import (
     MatchPolicy,
     ModelCalls,
     SemanticBackend,
     SemanticCache,
 )
-from ephemera.patterns.semantic_cache._entries import Scope, StoredAnswer
 from ephemera.patterns.semantic_cache._guard import prompt_difference
 from ephemera.patterns.semantic_cache._neighbours import Neighbour, SweepReport
 from ephemera.patterns.semantic_cache._runtime import Answer, BoundSemanticCache

@@ -11,8 +11,7 @@ from ephemera.errors import InvalidDeclaration, MissingResource
 from ephemera.keyspace import Catalogue, Fixed, Store, check_declaration, check_durations, fixed
 from ephemera.patterns.cache import Cache, Loading
 from ephemera.patterns.embedders import Embedder
-from ephemera.patterns.semantic_cache._counters import Shadow
-from ephemera.patterns.semantic_cache._entries import PromptIds, Scope, stored_answer_type
+from ephemera.patterns.semantic_cache._answers import PromptIds, Scope, Shadow, stored_answer_type
 from ephemera.patterns.semantic_cache._neighbours import Neighbour
 from ephemera.patterns.semantic_cache._runtime import BoundSemanticCache
 from ephemera.patterns.semantic_cache._vector_stores import Qdrant, VectorStore

@@ -20,11 +20,11 @@ from hashlib import sha256
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
+from ephemera._futures import cancel_all
 from ephemera.errors import EmbeddingFailed, StoreClosed, VectorStoreUnavailable
 from ephemera.keyspace import REDIS_ERRORS, Store
 from ephemera.patterns.embedders import Embedder
-from ephemera.patterns.semantic_cache._counters import Counters
-from ephemera.patterns.semantic_cache._entries import AnswerStore, PromptId, StoredAnswer
+from ephemera.patterns.semantic_cache._answers import AnswerStore, Counters, PromptId, StoredAnswer
 from ephemera.patterns.semantic_cache._guard import prompt_difference
 from ephemera.patterns.semantic_cache._vector_stores import Point, VectorStore
 
@@ -205,9 +205,7 @@ class PromptEmbeddings:
     async def close(self) -> None:
         """Cancel what is under way; callers that wait for it get `StoreClosed`."""
         tasks = [task for task in self._tasks.values() if not task.done()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_all(tasks)
 
     async def _embed(self, text: str) -> list[float]:
         try:
@@ -296,8 +294,7 @@ class Sweeper:
         """Stop the background sweep."""
         self._closed = True
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await cancel_all([self._task])
 
     async def _remove_dead(self, points: list[Point]) -> list[Point]:
         """Return the points whose answers are dead, once what was left of those in Redis is removed."""

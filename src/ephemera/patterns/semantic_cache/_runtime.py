@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 from ephemera.errors import VectorStoreUnavailable
 from ephemera.keyspace import REDIS_ERRORS, Stats, Store
 from ephemera.patterns.embedders import Embedder
-from ephemera.patterns.semantic_cache._counters import Counters, Hits, ShadowSampler, Tally
-from ephemera.patterns.semantic_cache._entries import AnswerStore, PromptId, Scope
+from ephemera.patterns.semantic_cache._answers import (
+    AnswerStore,
+    Counters,
+    Hits,
+    PromptId,
+    Scope,
+    ShadowSampler,
+    Tally,
+)
 from ephemera.patterns.semantic_cache._neighbours import NeighbourSearch, Sweeper, SweepReport
 from ephemera.patterns.semantic_cache._vector_stores import VectorStore
 

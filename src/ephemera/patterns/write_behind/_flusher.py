@@ -22,6 +22,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
+from ephemera._futures import cancel_all
 from ephemera.errors import InvalidValue
 from ephemera.keyspace import check_durations
 from ephemera.patterns.write_behind._batches import Batch, Sealed, SequenceRegressed, Sink
@@ -135,8 +136,7 @@ class Flusher:
     ) -> None:
         task, self._task = self._task, None
         if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await cancel_all([task])
         try:
             async with asyncio.timeout(_LAST_FLUSH):
                 await self.flush()

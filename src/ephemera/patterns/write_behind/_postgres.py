@@ -30,8 +30,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from ephemera.errors import InvalidValue
 from ephemera.patterns.write_behind._batches import IDS_KEPT, Applied, Batch, Row, SequenceRegressed
 from ephemera.patterns.write_behind._counters import DeferredCounters
-from ephemera.patterns.write_behind._rejected_rows import NoSuchRow, RejectedRow, row_as_json, write_or_split
-from ephemera.patterns.write_behind._tables import SinkTables, create_tables, default_tables
+from ephemera.patterns.write_behind._tables import (
+    NoSuchRow,
+    RejectedRow,
+    SinkTables,
+    create_tables,
+    default_tables,
+    row_as_json,
+    write_or_split,
+)
 from ephemera.sql import CheckedEngine
 
 __all__ = ["CounterTable", "RecordTable", "RejectedRow", "SinkTables", "create_tables"]
