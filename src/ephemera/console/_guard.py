@@ -18,14 +18,12 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
-from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
+
+from fastapi import FastAPI
 
 from ephemera.console._access import ConsoleAccess, SignIn
 from ephemera.web import Cookie, Header, Message, Receive, Scope, Send
-
-if TYPE_CHECKING:
-    from fastapi import FastAPI
 
 SIGNED_IN = "ephemera.console.signed_in"
 """The key of the sign-in in a scope."""

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ephemera.errors import InvalidValue
 
 if TYPE_CHECKING:  # it needs the extra `sql`
-    from sqlalchemy import Column
-
     from ephemera.sql import SqlSchema
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
@@ -49,5 +47,6 @@ class GuardTable:
             self._component, self.name, *self._columns(), version_table=self._version_table
         )
 
-    def _columns(self) -> list[Column[Any]]:
+    def _columns(self) -> list[Any]:
+        """The columns for SQLAlchemy, which the statements alone do not need."""
         raise NotImplementedError

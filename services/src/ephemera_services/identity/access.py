@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _MAX_VERIFIED = 4096
 _MAX_USER_AGENT = 256
-_NO_TOKEN = "Send an access token: Authorization: Bearer ..."  # noqa: S105
+_HOW_TO_SIGN_IN = "Send an access token: Authorization: Bearer ..."
 
 
 class Access(NamedTuple):
@@ -208,4 +208,4 @@ def _bearer(scope: Scope) -> str:
             kind, _, token = value.partition(b" ")
             if kind.lower() == b"bearer" and token:
                 return str(token.strip().decode("latin-1"))
-    raise unauthorized(_NO_TOKEN, token=False)
+    raise unauthorized(_HOW_TO_SIGN_IN, token=False)

@@ -178,8 +178,9 @@ class AskForm(RequestBody):
     question: Question
     translation: Translation = "web"
     passages: Annotated[
-        list[PassageId], Field(max_length=10, description="Passages that the question is about")
-    ] = []  # noqa: RUF012 - pydantic copies it
+        list[PassageId],
+        Field(default_factory=list, max_length=10, description="Passages that the question is about"),
+    ]
 
 
 class AnswerView(BaseModel):

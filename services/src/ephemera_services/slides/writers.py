@@ -67,8 +67,9 @@ class ExtractiveWriter:
     model = "extractive-2"
     is_free = True
 
-    async def outline(self, brief: Brief, sources: Sources, *, key: str) -> Outline:  # noqa: ARG002
+    async def outline(self, brief: Brief, sources: Sources, *, key: str) -> Outline:
         """The titles of the planned slides."""
+        del key
         deck = await self._plan(brief, sources)
         return Outline(title=brief.topic, slides=[slide.title for slide in deck])
 

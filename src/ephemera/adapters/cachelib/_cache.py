@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from datetime import timedelta
+from typing import Any
 
 from cachelib import BaseCache
 from cachelib.serializers import RedisSerializer
@@ -11,9 +12,6 @@ from cachelib.serializers import RedisSerializer
 from ephemera.adapters import _json_values as json_values
 from ephemera.adapters._synchronous_server import SynchronousServer
 from ephemera.errors import EphemeraError
-
-if TYPE_CHECKING:
-    from datetime import timedelta
 
 
 class JsonSerializer:

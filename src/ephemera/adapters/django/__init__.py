@@ -36,7 +36,7 @@ the cache: it raises, or finds nothing.
 """
 
 import importlib.util
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ephemera.errors import MissingExtra
 
@@ -47,11 +47,9 @@ from ephemera.adapters.django._cache import RedisCache
 from ephemera.adapters.django._configuration import configured_catalogues, store
 from ephemera.adapters.django._limits import LimitMiddleware, limit
 from ephemera.adapters.django._sessions import SessionMiddleware, SessionStore, end_sessions
+from ephemera.keyspace import Catalogue
 
-if TYPE_CHECKING:
-    from ephemera.keyspace import Catalogue
-
-    catalogue: Catalogue
+catalogue: Catalogue
 
 __all__ = [
     "LimitMiddleware",

@@ -66,12 +66,12 @@ class PickleSerializer:
 
     def loads(self, stored: bytes, /) -> Any:
         """The stored value."""
-        if stored.startswith(_PICKLE):
-            return pickle.loads(stored)  # noqa: S301 - chosen in the settings
-        try:
-            return int(stored)
-        except ValueError:
-            return pickle.loads(stored)  # noqa: S301 - of protocol 0 or 1
+        if not stored.startswith(_PICKLE):
+            try:
+                return int(stored)
+            except ValueError:
+                pass  # a pickle of protocol 0 or 1
+        return pickle.loads(stored)  # noqa: S301 - chosen in the settings
 
 
 _OURS: dict[str, Callable[[], Serializer]] = {"json": JsonSerializer, "pickle": PickleSerializer}

@@ -7,9 +7,10 @@ the extra `zstd` is installed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
+from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
     WRITES_IDX_MAP,
     ChannelVersions,
@@ -22,9 +23,6 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from ephemera.keyspace import FieldCodec, compress, decompress
 from ephemera.wire import Arg
-
-if TYPE_CHECKING:
-    from langchain_core.runnables import RunnableConfig
 
 Version = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,64}(\.|$)", max_length=256)] | int | float
 """The version of a channel; `get_next_version` counts the digits up."""

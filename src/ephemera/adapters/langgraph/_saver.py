@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
+from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
     BaseCheckpointSaver,
     ChannelVersions,
@@ -47,8 +48,6 @@ from ephemera.errors import CheckpointLost, InvalidDeclaration, InvalidValue, Sy
 from ephemera.keyspace import Catalogue, Fixed, Role, Store, check_declaration
 
 if TYPE_CHECKING:
-    from langchain_core.runnables import RunnableConfig
-
     from ephemera.patterns.jobs import Run  # needs the extra `jobs`, which graphs alone do not
 
 T = TypeVar("T")

@@ -14,6 +14,7 @@ subscriptions and of the synchronous store have no spans.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ephemera._bounded_cache import BoundedCache
@@ -22,8 +23,6 @@ from ephemera.keyspace import Store
 from ephemera.wire import Arg, as_text
 
 if TYPE_CHECKING:  # an optional package
-    from collections.abc import Callable
-
     from opentelemetry.trace import TracerProvider
 
 _SYSTEM = "redis"

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from types import UnionType
 from typing import (
-    TYPE_CHECKING,
     Annotated,
     Any,
     Generic,
@@ -39,9 +38,6 @@ from ephemera.keyspace import (
 )
 from ephemera.patterns._guard_table import GuardTable
 from ephemera.wire import as_text
-
-if TYPE_CHECKING:  # it needs the extra `sql`
-    from sqlalchemy import Column
 
 E = TypeVar("E")
 
@@ -177,7 +173,7 @@ RETURNING event"""
         """Whether the statement returned a row: the event was not handled before."""
         return row is not None
 
-    def _columns(self) -> list[Column[Any]]:
+    def _columns(self) -> list[Any]:
         from sqlalchemy import Column, DateTime, Text, func
 
         now = func.current_timestamp()

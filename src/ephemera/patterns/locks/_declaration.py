@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ephemera.errors import InvalidDeclaration, StaleFencingToken
 from ephemera.keyspace import (
@@ -28,9 +28,6 @@ from ephemera.patterns._guard_table import GuardTable
 from ephemera.patterns.locks._held_lock import HeldLock, LockKeys
 from ephemera.patterns.locks._runtime import BoundLocks, BoundReadWriteLocks, BoundSemaphores
 from ephemera.wire import hash_tag_for_slot, key_slot
-
-if TYPE_CHECKING:  # it needs the extra `sql`
-    from sqlalchemy import Column
 
 _SHORTEST_LEASE = timedelta(milliseconds=100)
 _DAY = timedelta(days=1)
@@ -287,7 +284,7 @@ RETURNING fence"""
         if row is None:
             raise StaleFencingToken(held.fenced, held.fence)
 
-    def _columns(self) -> list[Column[Any]]:
+    def _columns(self) -> list[Any]:
         from sqlalchemy import BigInteger, Column, DateTime, Text, func
 
         now = func.current_timestamp()
