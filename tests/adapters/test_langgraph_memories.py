@@ -184,7 +184,7 @@ async def test_vectors_of_another_model_are_not_compared(server: Valkey, root: s
 
 async def test_numpy_changes_no_score(monkeypatch: pytest.MonkeyPatch) -> None:
     """The similarity without numpy is that with it."""
-    from ephemera.adapters.langgraph import _memory_search as search
+    from ephemera.adapters.langgraph import _memory_items as search
 
     vectors = search.pack_vectors([[1.0, 0.5, -2.0], [0.0, 0.0, 0.0], [3.0, 1.0, 0.25]])
     with_numpy = search.similarity([1.0, 1.0, 1.0], vectors)

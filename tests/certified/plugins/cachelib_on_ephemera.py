@@ -14,7 +14,7 @@ import cachelib
 import redis
 
 from ephemera.adapters import cachelib as ours
-from ephemera.adapters._synchronous_server import url_of
+from ephemera.adapters._servers import url_of
 
 _PATIENCE = "?timeout=5&connect_timeout=10"  # a busy machine pauses now and then
 

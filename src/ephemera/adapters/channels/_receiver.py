@@ -16,7 +16,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any
 
-from ephemera.adapters._loop_clients import LoopClients
+from ephemera.adapters._servers import LoopClients
 from ephemera.errors import ConnectionFailed, ServerError, StoreClosed
 
 logger = logging.getLogger("ephemera.adapters.channels")

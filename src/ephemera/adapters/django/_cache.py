@@ -15,11 +15,10 @@ from typing import Any
 from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache
 from django.core.exceptions import ImproperlyConfigured
 
-from ephemera.adapters._key_scan import PAGE, delete_keys, escaped, find_keys
+from ephemera.adapters._servers import PAGE, delete_keys, escaped, find_keys
 from ephemera.adapters.django import _cache_operations as operations
 from ephemera.adapters.django._cache_lock import RAISE, CacheLock
-from ephemera.adapters.django._cache_server import read_options, server_of
-from ephemera.adapters.django._serializers import MISSING
+from ephemera.adapters.django._cache_server import MISSING, read_options, server_of
 from ephemera.errors import ConnectionFailed
 
 Operation = Callable[..., Coroutine[Any, Any, Any]]

@@ -10,7 +10,7 @@ import asyncio
 from typing import Any
 
 from ephemera._futures import discard
-from ephemera.adapters.django._serializers import MISSING, Serializer
+from ephemera.adapters.django._cache_server import MISSING, Serializer
 from ephemera.errors import ServerError
 from ephemera.wire import Arg, Script
 

@@ -39,8 +39,7 @@ from ephemera.errors import MissingExtra
 if find_spec("langgraph") is None or find_spec("langgraph.checkpoint") is None:
     raise MissingExtra("ephemera.adapters.langgraph needs LangGraph", "langgraph", "langgraph.checkpoint")
 
-from ephemera.adapters.langgraph._graph_store import GraphStore
-from ephemera.adapters.langgraph._memories import GraphMemories
+from ephemera.adapters.langgraph._graph_store import GraphMemories, GraphStore
 from ephemera.adapters.langgraph._saver import GraphCheckpoints, GraphSaver, JobSaver
 
 __all__ = ["GraphCheckpoints", "GraphMemories", "GraphSaver", "GraphStore", "JobSaver"]

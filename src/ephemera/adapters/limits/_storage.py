@@ -4,20 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from typing import Any
+from urllib.parse import quote, urlencode
 
 from limits.aio.storage import MovingWindowSupport as AsyncMovingWindow
 from limits.aio.storage import SlidingWindowCounterSupport as AsyncSlidingWindowCounter
 from limits.aio.storage import Storage as AsyncStorage
+from limits.errors import ConfigurationError
 from limits.storage import MovingWindowSupport, SlidingWindowCounterSupport, Storage
 
-from ephemera.adapters._key_scan import delete_keys, escaped
-from ephemera.adapters._loop_clients import LoopClients
+from ephemera.adapters._servers import LoopClients, delete_keys, escaped
 from ephemera.adapters.limits import _operations as operations
-from ephemera.adapters.limits._address import KINDS, server_url
 from ephemera.blocking import connect
-from ephemera.errors import EphemeraError
+from ephemera.errors import EphemeraError, InvalidUrl
+from ephemera.wire import parse_url
+
+KINDS = (
+    "ephemera",
+    "ephemeras",
+    "ephemera+unix",
+    "ephemera+cluster",
+    "ephemeras+cluster",
+    "ephemera+sentinel",
+    "ephemeras+sentinel",
+)
+"""The schemes: those of our URLs with `ephemera` in place of `redis`."""
 
 Operation = Callable[..., Coroutine[Any, Any, Any]]
+
+
+def server_url(uri: str, options: dict[str, Any]) -> str:
+    """The URL for the wire; options of the storage that are not in its URL are added to it."""
+    url = uri.removeprefix("async+").replace("ephemera", "redis", 1).replace("redis+unix", "unix", 1)
+    options = dict(options)
+    user, password = options.pop("username", ""), options.pop("password", "")
+    if user or password:
+        scheme, _, rest = url.partition("://")
+        url = f"{scheme}://{quote(user, safe='')}:{quote(password, safe='')}@{rest.rpartition('@')[2]}"
+    if master := options.pop("service_name", ""):
+        url = f"{url.rstrip('/')}/{master}"
+    if options:
+        url += ("&" if "?" in url else "?") + urlencode(options)
+    try:
+        parse_url(url)
+    except InvalidUrl as problem:
+        raise ConfigurationError(f"storage options or URL: {problem}") from problem
+    return url
 
 
 class _Operations:

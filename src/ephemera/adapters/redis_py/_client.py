@@ -19,9 +19,10 @@ from ephemera.adapters.redis_py._commands import (
     NESTS_ERRORS,
     Words,
     one_word,
+    redis_error,
     shared_words,
+    with_redis_errors,
 )
-from ephemera.adapters.redis_py._replies import redis_error, with_redis_errors
 from ephemera.adapters.redis_py._shared_connection import LINKS, SharedConnection, links_of
 from ephemera.errors import EphemeraError, LoopMisuse, OutcomeUnknown, ServerError, StoreClosed, Unavailable
 

@@ -18,8 +18,12 @@ from redis.asyncio import cluster as stock
 
 from ephemera.adapters.redis_py._client import BatchConnection
 from ephemera.adapters.redis_py._commands import shared_words
-from ephemera.adapters.redis_py._settings import CONNECTION_CLASSES
-from ephemera.adapters.redis_py._shared_connection import Links, SharedConnection, template_of
+from ephemera.adapters.redis_py._shared_connection import (
+    CONNECTION_CLASSES,
+    Links,
+    SharedConnection,
+    template_of,
+)
 
 _execute_stock = stock.ClusterNode.execute_command
 _execute_pipeline_stock = stock.ClusterNode.execute_pipeline

@@ -23,7 +23,7 @@ if importlib.util.find_spec("socketio") is None:
 
 from socketio.async_pubsub_manager import AsyncPubSubManager
 
-from ephemera.adapters._loop_clients import LoopClients
+from ephemera.adapters._servers import LoopClients
 from ephemera.wire import parse_url
 
 __all__ = ["AsyncRedisManager"]

@@ -25,7 +25,6 @@ connections, also when it was forked while other threads made calls. Under geven
 command is repeated is decided by redis-py's `retry`. The same holds when a signal handler raises.
 """
 
-from ephemera.adapters.redis_py.sync._client import Redis, install
-from ephemera.adapters.redis_py.sync._pipeline import Pipeline
+from ephemera.adapters.redis_py.sync._client import Pipeline, Redis, install
 
 __all__ = ["Pipeline", "Redis", "install"]
