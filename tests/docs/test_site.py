@@ -64,6 +64,7 @@ def browser() -> Iterator[Any]:
         ("sync", "sync/"),
         ("django", "adapters/django/"),
         ("jwt logout", "patterns/revocation/"),
+        ("what is in my redis", "operations/infer/"),
     ],
 )
 def test_search_finds_what_readers_look_for(browser: Any, address: str, words: str, page: str) -> None:

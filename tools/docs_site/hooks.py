@@ -22,6 +22,20 @@ from tools.reference.api_page import public_modules
 ROOT = Path(__file__).parents[2]
 _LINK = re.compile(r"(?P<text>!?\[(?:[^\[\]]|\[[^\]]*\])*\])\((?P<target>[^()\s]+)\)")
 _ANY = "*"
+_SEARCH_RANK = {
+    "api/": 0.1,
+    "reference/": 0.3,
+    "decisions/": 0.3,
+    "internals": 0.3,
+    "proof/": 0.3,
+    "systems/": 0.3,
+    "services/": 0.3,
+    "project/": 0.5,
+    "operations/infer": 1.5,
+    "guides/": 3.0,
+    "which-pattern": 3.0,
+}
+"""How pages rank in the search, by the start of their path; others have 1. Pages that explain come first."""
 
 
 def outside_pages() -> dict[str, str]:
@@ -91,7 +105,10 @@ def _api_sections() -> list[dict[str, list[dict[str, str]]]]:
 
 
 def on_page_markdown(markdown: str, page: Page, files: Files, **_: Any) -> str:
-    """Rewrite links that leave `docs/`."""
+    """Rewrite links that leave `docs/`, and set the rank in the search."""
+    for start, rank in _SEARCH_RANK.items():
+        if page.file.src_uri.startswith(start):
+            page.meta.setdefault("search", {"boost": rank})
     here = _repository_path(page.file.src_uri)
 
     def rewritten(link: re.Match[str]) -> str:
