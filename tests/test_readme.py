@@ -68,7 +68,7 @@ def test_figures_are_those_of_the_last_run() -> None:
     for tasks, times in zip((50, 500), said.groups(), strict=True):
         row = measured[f"wire: {tasks} tasks"]
         assert row["ours"] > int(times) * row["peers"]["redis-py"]
-    said = re.search(r"answers more than (\d+) times as many as the same with starsessions and limits", text)
+    said = re.search(r"serves more than (\d+) times as many requests as the same service with stars", text)
     assert said is not None
     row = measured["web: sessions and limits on a hello"]
     assert row["ours"] > int(said[1]) * row["peers"]["starsessions and limits"]
