@@ -130,7 +130,7 @@ _SHUFFLED = random.sample([f"page-{number}" for number in range(_PAGES)], _PAGES
 
 
 def _pages() -> Iterator[str]:
-    """Pages in an order of chance, for ever, from a place of chance on."""
+    """Pages in an order of chance, forever, from a place of chance on."""
     return islice(cycle(_SHUFFLED), random.randrange(_PAGES), None)
 
 

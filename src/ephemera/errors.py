@@ -4,7 +4,7 @@ All derive from `EphemeraError`; those that mean what a built-in exception means
 `LockTimeout` from `TimeoutError`. The file has a section for the server, for declarations and values, and one
 for each group of patterns.
 
-When the server cannot be reached, two errors tell a caller what may be done about it. `Unavailable`: the
+When the server cannot be reached, two errors distinguish what a caller may do next. `Unavailable`: the
 command was not executed. `OutcomeUnknown`: it was sent, and may or may not have been executed. Both are
 `ConnectionFailed`, which is what code catches to fall back.
 """
@@ -607,7 +607,7 @@ class UnknownJob(EphemeraError, LookupError):
 
 
 class DuplicateStep(EphemeraError, ValueError):
-    """Two steps of one job with the same name: a resumed job could not tell which was done."""
+    """Two steps of one job with the same name: a resumed job could not know which was done."""
 
     def __init__(self, kind: str, step: str) -> None:
         super().__init__(

@@ -146,12 +146,12 @@ def test_counting_is_atomic_and_keeps_the_lifetime(cache: RedisCache) -> None:
 
 
 def test_numbers_beyond_64_bits_count_too(cache: RedisCache) -> None:
-    """The server cannot add to them; what is no number is a TypeError."""
+    """The server cannot add to them; what is not a number is a TypeError."""
     cache.set("big", 2**63 - 1, timeout=100)
     assert (cache.incr("big"), cache.incr("big", 2), cache.get("big")) == (2**63, 2**63 + 2, 2**63 + 2)
     assert 0 < (cache.ttl("big") or 0) <= 100
     cache.set("text", "a")
-    with pytest.raises(TypeError, match="no number"):
+    with pytest.raises(TypeError, match="not a number"):
         cache.incr("text")
 
 
@@ -206,7 +206,7 @@ def test_json_refuses_what_it_cannot_express(cache: RedisCache) -> None:
 
 
 def test_what_another_program_wrote_is_a_miss(make: Make) -> None:
-    """Nothing from Redis is unpickled unless the settings say so, and what is no JSON is not there."""
+    """Nothing from Redis is unpickled unless the settings say so, and what is not JSON is not there."""
     make(OPTIONS={"serializer": "pickle"}).set("x", {1, 2})
     cache = make()
     assert (cache.get("x"), cache.get("x", "default"), cache.get_many(["x"])) == (None, "default", {})

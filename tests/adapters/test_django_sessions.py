@@ -221,7 +221,7 @@ def test_values_that_json_cannot_express_are_named() -> None:
 @pytest.mark.standalone("it looks at all keys of one server")
 @pytest.mark.parametrize("data", ["", "[]", "{", "[" * 100_000, "gASVCgAAAA=="])
 def test_what_redis_holds_is_not_trusted(django_store: Any, data: str) -> None:
-    """Data that is no JSON object is no session, and nothing fails."""
+    """Data that is not a JSON object is not a session, and nothing fails."""
     session = stored(a=1)
     (key,) = django_store.call("KEYS", "session:*")
     django_store.call("HSET", key, "data", data)

@@ -146,7 +146,7 @@ def test_a_value_that_json_cannot_express_is_named(shop: Shop) -> None:
 @pytest.mark.standalone("it looks at all keys of one server")
 @pytest.mark.parametrize("stored", ["", "[]", "{", '{"user_id":"ann"}' * 2, "[" * 100_000])
 def test_what_redis_holds_is_not_trusted(shop: Shop, stored: str) -> None:
-    """Data that is no JSON object is no session: no user is signed in by it, and nothing fails."""
+    """Data that is not a JSON object is not a session: no user is signed in by it, and nothing fails."""
     client = shop.client()
     client.post(f"/login/{new_user()}")
     (key,) = shop.eph.store.call("KEYS", "session:*")

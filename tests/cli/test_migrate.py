@@ -72,7 +72,7 @@ async def test_a_worker_does_not_start_without_its_tables(engine: AsyncEngine, s
 async def test_wrong_names_and_databases_are_one_line(engine: AsyncEngine) -> None:
     """What has no tables, and a database that cannot be reached, end with a line that says so."""
     for words, message in (
-        (("up",), "name what has the tables"),
+        (("up",), "name a catalogue or a declaration with tables"),
         (("up", "--declaration", f"{MODULE}:PLANS"), "is a dict, which has no SQL tables"),
         (("up", *WHAT, "--database-url", "sqlite:///file"), "in PostgreSQL, not in sqlite"),
     ):

@@ -255,10 +255,10 @@ def test_an_administrator_edits_and_deletes_a_key(
     """Search, open, edit and delete ask for confirmation, and each is a line in the log; markup is text."""
     page = browse(allowed, "/browser?service=shop&keyspace=cache:profile:{user_id}")
     keys = region(page, "Keys")
-    expect(keys).to_contain_text("30 keys, all that there are")
+    expect(keys).to_contain_text("30 keys in total")
     page.get_by_label("Part of a key").fill("profile:17")
     page.keyboard.press("Enter")
-    expect(keys).to_contain_text("1 key, all that there are")
+    expect(keys).to_contain_text("1 key in total")
     row_of(keys, "cache:profile:17").press("Enter")
     panel = page.locator(".e-drawer")
     editor = panel.get_by_label("Value")
@@ -266,7 +266,7 @@ def test_an_administrator_edits_and_deletes_a_key(
     assert json.loads(editor.input_value()) == {"name": "User 17", "city": MARKUP}
     editor.fill('{"name": "Renamed"}')
     panel.get_by_role("button", name="Save").click()
-    asked(page, "Its TTL stays.").get_by_role("button", name="Save").click()
+    asked(page, "Its TTL is kept.").get_by_role("button", name="Save").click()
     page.get_by_text("The value is saved.").wait_for()
     assert '{"name":"Renamed"}' in str(depot.ask("GET", "cache:profile:17"))
     assert int(str(depot.ask("TTL", "cache:profile:17"))) > 0
@@ -314,7 +314,7 @@ def test_the_browser_fits_a_phone(
     """Nothing is wider than the window at 390 pixels, and the tree is reached by keyboard."""
     page = browse(allowed, "/browser")
     page.set_viewport_size({"width": 390, "height": 844})
-    expect(region(page, "Keys")).to_contain_text("all that there are")
+    expect(region(page, "Keys")).to_contain_text("in total")
     page.wait_for_function(FITS)
     node = page.locator(".q-tree__node-header", has_text="cache:profile:{user_id}")
     node.press("Enter")

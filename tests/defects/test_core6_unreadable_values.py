@@ -110,7 +110,7 @@ async def test_core6_a_stream_and_a_cache_refuse_it(server: Valkey, field: str) 
 async def test_core6_a_member_that_could_not_be_read_is_refused(
     server: Valkey, kind: str, member_type: Any, wrong: Any
 ) -> None:
-    """Sets refuse what their own reader would skip, and a score that is no number."""
+    """Sets refuse what their own reader would skip, and a score that is not a number."""
     catalogue = Catalogue("core6")
     declared: Any = getattr(catalogue, kind)(
         "core6:members:{n}", member_type, lifetime=HOUR, purpose="a test"

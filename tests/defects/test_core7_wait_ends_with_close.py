@@ -1,4 +1,4 @@
-"""CORE7: `wait()` blocked for ever when another thread closed the store."""
+"""CORE7: `wait()` blocked forever when another thread closed the store."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_core7_wait_raises_when_the_store_is_closed(server: Valkey) -> None:
 
 
 def test_core7_calls_in_the_moment_of_close_all_end(server: Valkey) -> None:
-    """Eight threads call while the store is closed: each gets a reply or an error, none waits for ever."""
+    """Eight threads call while the store is closed: each gets a reply or an error, none waits forever."""
     for _ in range(10):
         store = blocking.connect(server.url)
         store.call("PING")

@@ -277,7 +277,7 @@ async def _opened(folder: Path) -> AsyncIterator[list[Trial]]:
                 ),
                 Trial(
                     "X-Forwarded-For",
-                    "Who is no trusted proxy is believed nothing, and the client is always an address.",
+                    "Only trusted proxies are believed, and the client is always an address.",
                     st.tuples(
                         st.sampled_from(["10.0.0.1", "198.51.100.9", "fd00::1", "2001:db8::2"]),
                         st.one_of(_hops, _forwarded),

@@ -14,7 +14,7 @@ FOUND: dict[str, list[tuple[str, Any]]] = {
     "values": [
         # Names in a hash that are no text.
         ("on a server", ("lists", ("HSET", [b"\xff", b"name"]), False)),
-        # The marker of a tag that is no number.
+        # The marker of a tag that is not a number.
         ("keys of patterns", ("caches", 3, ("SET", [b""]), 0)),
         # The instant of a revocation that is infinite.
         ("keys of patterns", ("smaller patterns", 3, ("SET", [b"1e400"]), 0)),

@@ -280,7 +280,7 @@ def test_what_a_hash_would_lose_is_refused() -> None:
 
 
 def test_other_types_of_pydantic() -> None:
-    """A root model is no record; a pydantic dataclass is refused, since its validators would not run."""
+    """A root model is not a record; a pydantic dataclass is refused, since its validators would not run."""
 
     class Tags(pydantic.RootModel[list[str]]):
         pass

@@ -60,7 +60,7 @@ def test_what_holds_jobs_has_role_queue(own_valkey: Valkey, library: str) -> Non
     catalogue = imported(proposal.source)
     assert [space.pattern for space in catalogue if space.role != "queue"] == []
     assert [space.pattern for space in catalogue if not space.purpose.startswith(library)] == []
-    assert f"{library} writes here." in proposal.source
+    assert f"{library} uses this server." in proposal.source
 
 
 @pytest.mark.parametrize("library", ["Celery", "Django sessions", "limits"])

@@ -73,7 +73,7 @@ async def test_old_rows_are_deleted_with_their_steps(jobs: BoundJobs) -> None:
 
 
 async def test_states_may_be_kept_for_different_times(jobs: BoundJobs) -> None:
-    """A state that is not named is kept for ever."""
+    """A state that is not named is kept forever."""
     for state in ("done", "failed", "dead"):
         await add(jobs, state, state, 5)
     retention = Retention(JOBS.tables, jobs.engine, {"done": DAY, "dead": 10 * DAY})

@@ -256,7 +256,7 @@ def test_no_run_is_lost_or_repeated_wherever_a_dispatcher_looks(expression: str,
     [
         (lambda: Cron("0 3 * *"), "Wrong number of fields"),
         (lambda: Cron("0 0 30 2 *"), "Bad day-of-month"),
-        (lambda: Cron("0 3 * * *", tz="Europe/Atlantis"), "is no time zone"),
+        (lambda: Cron("0 3 * * *", tz="Europe/Atlantis"), "is not a time zone"),
         (lambda: Cron("0 3 * * *", missed=UNKNOWN), "use 'skip', 'one' or 'all'"),
         (lambda: Every(timedelta(milliseconds=10)), "is too often"),
     ],

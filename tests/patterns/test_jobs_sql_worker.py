@@ -238,7 +238,7 @@ async def test_the_lease_is_kept_while_an_attempt_waits_for_its_steps(jobs: Boun
 
 
 async def test_a_lost_attempt_leaves_no_note_of_its_missing_events(jobs: BoundJobs) -> None:
-    """A process that loses jobs does not remember their ids for ever."""
+    """A process that loses jobs does not remember their ids forever."""
     job_id = await jobs.enqueue(generate, 1, 600.0)
     attempt = asyncio.create_task(attempt_by(jobs).run(job_id))
     await until(lambda: _is_running(jobs, job_id))

@@ -43,7 +43,7 @@ class _Wider(Scope, frozen=True, kw_only=True):
         ({"match_policy": MatchPolicy(threshold=1.5)}, "cosine"),
         ({"match_policy": MatchPolicy(threshold=0)}, "cosine"),
         ({"scope": _Optional}, "audience has a default"),
-        ({"scope": Outline}, "is no scope"),
+        ({"scope": Outline}, "is not a scope"),
         ({"sweep_every": timedelta(0)}, "sweep_every"),
         ({"model_calls": ModelCalls(max_concurrent=0)}, "max_loads=0"),
     ],

@@ -195,7 +195,7 @@ def test_long_sentences_are_cut_around_their_figures(sentence: str, shown: str) 
     ],
 )
 def test_numbers_are_read_as_people_write_them(cell: str, value: float | None) -> None:
-    """Currencies, percentages, both decimal marks and thousands; anything else is no number."""
+    """Currencies, percentages, both decimal marks and thousands; anything else is not a number."""
     assert number(cell) == value
 
 

@@ -79,7 +79,7 @@ async def test_c3_one_xautoclaim_without_its_cursor_finds_only_the_first(store: 
 
 
 async def test_c3_a_poisoned_event_is_not_hammered_and_ends_as_a_dead_letter(store: Store, key: str) -> None:
-    """A naive retry of all pending events repeats a poisoned one for ever; ours backs off, and gives up."""
+    """A naive retry of all pending events repeats a poisoned one forever; ours backs off, and gives up."""
     stream = f"naive:{key}"
     await store.call("XADD", stream, "*", "event", "poison")
     await store.call("XGROUP", "CREATE", stream, "g", "0")

@@ -15,7 +15,7 @@ _LIFETIME = 60_000  # milliseconds of the naive set; no pause of the machine is 
 
 
 async def test_s15_a_dead_process_is_not_kept_alive_by_others(server: Valkey, key: str) -> None:
-    """A set that any heartbeat renews lists a killed process for ever; ours for one lifetime."""
+    """A set that any heartbeat renews lists a killed process forever; ours for one lifetime."""
     naive = f"naive:{key}"
     command = [sys.executable, "-m", "tests.patterns.fanout_process", server.url, key, "2"]
     async with connect(server.url, CATALOGUE) as store, store[BRIEF].connect(user_id=key) as connection:

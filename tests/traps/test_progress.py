@@ -106,7 +106,7 @@ async def test_s5_a_lost_wake_up_costs_a_second(store: Store, key: str) -> None:
 
 
 async def test_s5_the_end_is_in_sql(store: Store, key: str) -> None:
-    """A naive listener waits for ever for a lost message; ours asks SQL, and ends."""
+    """A naive listener waits forever for a lost message; ours asks SQL, and ends."""
     naive = f"naive:{key}"
     await store.call("PUBLISH", naive, "done")
     async with store.subscribe(naive) as messages:

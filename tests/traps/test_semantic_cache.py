@@ -148,7 +148,7 @@ async def test_s7_a_vector_does_not_outlive_its_entry(
 async def test_s7_an_orphan_that_no_search_finds_is_swept(
     sample: Sample, outlines: BoundSemanticCache[Outline, Scope], store: Store
 ) -> None:
-    """The sample's vector stays for ever once its entry is gone; our sweep removes it."""
+    """The sample's vector stays forever once its entry is gone; our sweep removes it."""
     model = Model()
     await sample.get_or_create(PROMPT, model)
     await sample.index(PROMPT)

@@ -27,7 +27,7 @@ async def test_replies_have_the_forms_of_the_protocol(
 
 
 async def test_a_node_of_a_cluster_by_itself_redirects_its_callers(cluster: Cluster) -> None:
-    """A node is no error, and a key of another node's is an error for the caller."""
+    """A node is not an error, and a key of another node's is an error for the caller."""
     address = parse_url(cluster.url).addresses[0]
     client = node_client(Target("standalone", (address,), credentials=parse_url(cluster.url).credentials))
     await client.start()

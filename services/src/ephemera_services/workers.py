@@ -1,6 +1,6 @@
 """`ephemera worker slides|scripture|feed`: what these services do besides answering requests.
 
-A service is configured by its environment; the flags of the command stand in for the variables of the same
+A service is configured by its environment; the flags of the command override the variables of the same
 names. Mistakes in either are reported before anything starts.
 """
 

@@ -32,7 +32,7 @@ def dumps(value: Any, where: str) -> bytes:
 
 
 def loads(stored: bytes) -> Any:
-    """The stored value; `ValueError` when it is no JSON."""
+    """The stored value; `ValueError` when it is not JSON."""
     try:
         return json.loads(stored)
     except RecursionError:

@@ -42,7 +42,7 @@ class ThreadReply:
 
     Each has a lock of its own, which is released once: whatever interrupts the thread that waits for it, no
     other call can be ended by this reply. (`concurrent.futures.Future` and `threading.Event` are not safe
-    here: a signal handler that raises while one of their conditions is entered leaves it locked for ever.)
+    here: a signal handler that raises while one of their conditions is entered leaves it locked forever.)
     """
 
     __slots__ = ("_done", "error", "gate", "result", "task")
@@ -293,7 +293,7 @@ class LoopThread:
             _running.discard(self)
 
     def _wait_for_the_end(self) -> None:
-        """Block for ever, which also keeps the loop and its tasks from being freed while they are open."""
+        """Block forever, which also keeps the loop and its tasks from being freed while they are open."""
         self._ended = True
         self._parked.set()
         never = threading.Lock()

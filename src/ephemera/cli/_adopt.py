@@ -16,7 +16,7 @@ _DOCS = "docs/"
 
 
 def adopt(url: Url, json: AsJson = False) -> None:
-    """Say what to change first on a server, for each library that writes there.
+    """Show what to change first on a server, for each library that uses it.
 
     Caches and limits come first, then locks, sessions and jobs: the order in which a mistake costs least.
     Each step has the hazards of the library and the page that explains the move. It only reads.

@@ -51,7 +51,9 @@ def console(
     ] = None,
     history: Annotated[
         Path | None,
-        flag("--history", "A small file for hit ratios and latencies of the last hours, over restarts."),
+        flag(
+            "--history", "A small file that keeps hit ratios and latencies of the last hours across restarts."
+        ),
     ] = None,
     host: Annotated[str, flag("--host", "The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, flag("--port", "The port to listen on.", min=1, max=65535)] = 8085,
@@ -105,7 +107,7 @@ def console(
     shown = password or secrets.token_urlsafe(12)
     typer.echo(f"The console is at {public_url or f'http://{host}:{port}'}, the user is {user}.")
     if not password:
-        typer.echo(f"The password, until the next start: {shown}")
+        typer.echo(f"The password, valid until the next start: {shown}")
     settings = ConsoleSettings(
         tuple(services),
         user,

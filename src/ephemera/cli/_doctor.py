@@ -66,7 +66,7 @@ def doctor(
     Checks reachability, the mark, eviction and persistence for the roles of its keyspaces, hit ratio,
     evictions, latency, memory, fragmentation, slow log, replication, refused clients and clock; each with its
     figure and its rule. With a catalogue also shows the memory of each keyspace, and the days until memory is
-    full at the present growth. It reads and never writes.
+    full at the current growth. It reads and never writes.
     """
     catalogues = catalogue or []
     with Console(stderr=True).status("Checking"):
@@ -118,7 +118,7 @@ def _outlook(capacity: Capacity) -> str:
     unknown = f", {format_count(capacity.unknown_keys, 'undeclared key')}" if capacity.unknown_keys else ""
     left = capacity.time_until_full
     if left is not None:
-        outlook = f"full in {left} at the present {format_size(capacity.growth)}/s"
+        outlook = f"full in {left} at the current {format_size(capacity.growth)}/s"
     elif not capacity.limit:
         outlook = "no limit"
     elif capacity.evicts:

@@ -131,8 +131,8 @@ def replay(
     """Replay events: dead letters for the group that failed, or handled events for one group.
 
     Fix the cause first. An event that fails again becomes a dead letter again. Handled events (--since) are
-    there as long as the stream's retention; events with an effect in SQL have none the second time, unless
-    you ask for it with --again.
+    available for the stream's retention; effects in SQL behind an OnceGuard are not repeated, unless you ask
+    for it with --again.
     """
     ids = ids or []
     if [bool(ids), every, since is not None].count(True) != 1:

@@ -80,7 +80,7 @@ def schedules(name: JobsArgument, database_url: DatabaseUrl, json: AsJson = Fals
 
 
 def queues(name: JobsArgument, database_url: DatabaseUrl, json: AsJson = False) -> None:
-    """List queues: what is in them, and how many jobs ended in the last hour, after which times.
+    """List queues: what is in them, and what ended in the last hour, with wait and run times.
 
     Times are medians and 95th percentiles: from being due to the start, and from the start to the end.
     """
@@ -236,7 +236,7 @@ def _table(found: Any) -> None:
 
 
 def _options(row: Any) -> str:
-    """How a job was enqueued, if not in the usual way."""
+    """How a job was enqueued, if not by default."""
     options = [f"priority {row.priority}"] if row.priority else []
     if row.unique_key is not None:
         options.append("unique")

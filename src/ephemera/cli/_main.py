@@ -43,7 +43,9 @@ def commands() -> list[Command]:
     found = [command for name in _MODULES for command in _own(name)]
     for name in _plugins.registered(_plugins.COMMANDS):
         if name in _MODULES:
-            typer.echo(f"ephemera: an installed package registers {name}, which is ours: left out", err=True)
+            typer.echo(
+                f"ephemera: an installed package registers {name}, a built-in command: ignored", err=True
+            )
         else:
             found += _registered(name)
     return found
@@ -78,9 +80,9 @@ def _registered(name: str) -> list[Command]:
     try:
         command = _plugins.load(point)
     except typer.BadParameter as problem:
-        typer.echo(f"ephemera: the command {name} is left out: {problem.message}", err=True)
+        typer.echo(f"ephemera: the command {name} is not available: {problem.message}", err=True)
         return []
     if not isinstance(command, Command):
-        typer.echo(f"ephemera: the command {name} is left out: it is not a Command", err=True)
+        typer.echo(f"ephemera: the command {name} is not available: it is not a Command", err=True)
         return []
     return [command]

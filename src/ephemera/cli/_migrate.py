@@ -98,7 +98,9 @@ def _schemas(catalogues: list[Any] | None, declarations: list[Any] | None) -> li
     from ephemera.sql import schemas_of
 
     if not catalogues and not declarations:
-        raise typer.BadParameter("name what has the tables", param_hint="--catalogue or --declaration")
+        raise typer.BadParameter(
+            "name a catalogue or a declaration with tables", param_hint="--catalogue or --declaration"
+        )
     found = schemas_of(*catalogues or (), *declarations or ())
     if not found:
         typer.echo("No tables are declared.", err=True)

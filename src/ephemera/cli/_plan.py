@@ -67,10 +67,11 @@ def plan(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Say what a changed catalogue means for keys that exist, before it is deployed.
+    """Show how a changed catalogue affects existing keys, before you deploy it.
 
-    Keys that nothing declares any more, types and records that new code cannot read, or old code while both
-    run, roles that move to another server, lifetimes. Keep the JSON of each release to compare with it.
+    It reports keys that nothing declares any more, types and records that new code cannot read (or old code,
+    while both run), roles that move to another server, and changed lifetimes. Keep the JSON of each release
+    to compare with it.
     """
     changes = plan_change(old, new)
     if url is not None:
@@ -104,7 +105,7 @@ COMMAND = Command(
     plan,
     examples=(
         ("since the last release", VERSIONS),
-        ("how many keys it concerns", f"{VERSIONS} --url redis://cache.internal"),
+        ("with the number of keys affected", f"{VERSIONS} --url redis://cache.internal"),
         ("as JSON", f"{VERSIONS} --json"),
     ),
     exits={1: "failure, or a change that existing keys do not survive"},

@@ -46,7 +46,7 @@ class Classifier(Generic[T]):
 
     def __init__(self, owners: Iterable[tuple[Template, T]]) -> None:
         every = list(owners)
-        # A prefix that all patterns share tells nothing apart, so heads begin after it.
+        # A prefix that all patterns share distinguishes nothing, so heads begin after it.
         self._start = len(_shared_prefix([template.literals[0] for template, _ in every]))
         by_head: dict[str | None, list[tuple[Template, T]]] = {}
         for template, owner in every:

@@ -6,7 +6,7 @@ and so is one that lacks a required field or holds one that cannot be decoded. A
 default, and unknown fields are ignored, so two versions of a type read each other's records. Names that
 start with `_` are reserved for patterns (a fencing token, an epoch).
 
-A record that is not a Struct (`_record_types`) takes a longer way: it is turned into JSON-compatible values,
+A record that is not a Struct (`_record_types`) takes a slower path: it is turned into JSON-compatible values,
 and its fields are validated together when it is read, so that a model's own validators run.
 
 `encode_some` encodes single fields, so that one HSET can change one of them; `_v` stays as it is.

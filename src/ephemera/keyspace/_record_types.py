@@ -111,7 +111,7 @@ class RecordChanges:
         self._validated = {each.name: each for each in attributes if each.validator is not None}
 
     def checked(self, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """The changes, ready to encode; `InvalidValue` when one is no field, or could not be read back."""
+        """The changes, ready to encode; `InvalidValue` when one is not a field, or could not be read back."""
         if not changes or changes.keys() - self.stored_names.keys():
             fields = f"{self._record.__name__} with the fields {', '.join(self.stored_names)}"
             raise InvalidValue(self._pattern, fields, ", ".join(changes) or "no field")

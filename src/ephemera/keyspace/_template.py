@@ -294,7 +294,7 @@ def _check_fields(pattern: str, fields: list[str]) -> None:
             raise InvalidDeclaration(
                 pattern,
                 f"{name!r} cannot be the name of a field",
-                "fields are given as keyword arguments: use an ASCII identifier that is no keyword, "
+                "fields are given as keyword arguments: use an ASCII identifier that is not a keyword, "
                 "nor 'until' or 'lifetime', which say when a value expires",
             )
         if fields.count(name) > 1:

@@ -4,7 +4,7 @@ A value is read by GET, or by GETEX with a sliding lifetime, and written by SET 
 SET cannot express (`until`, whose past instants must write nothing, and `windowed`) use the script.
 
 The first addition to a counter creates it and sets its TTL in the same step. An addition to a counter that
-has lost its TTL sets a new one, so no counter stays for ever by accident.
+has lost its TTL sets a new one, so no counter stays forever by accident.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@
 *Progress by server-sent events (SSE).* An event is a message with its id and its JSON as data. Where events
 may be missing there is an event named `snapshot`: `{"recovered": false, "ended": ..., "state": ...}`; a new
 client of an empty stream begins with one, too, that says `recovered: true`. The last one is named `end`,
-after which the client should close; a browser that reconnects with the id of the end gets 204, which tells it
-not to reconnect. A comment now and then keeps proxies and the connection awake. `retry` tells browsers to
+after which the client should close; a browser that reconnects with the id of the end gets 204, which keeps it
+from reconnecting. A comment now and then keeps proxies and the connection awake. `retry` makes browsers
 reconnect after one to three seconds, not all at once.
 
 *Progress by WebSocket.* The client gives its position by `?last_event_id=`. It gets JSON texts: `{"id": ...,

@@ -40,7 +40,7 @@ class DetachedSocket:
     is_outdated: Callable[[], bool]
     """Whether the client has reconnected since."""
     is_busy: Callable[[], bool]
-    """Whether the server works on a slow call of ours, so that its silence is no failure."""
+    """Whether the server works on a slow call of ours, so that its silence is not a failure."""
 
     def connect(self) -> BlockingConnection:
         """The connection, created by the thread that will use it."""

@@ -131,7 +131,7 @@ class ConnectionOwner(Protocol):
         """The server sent something that is not a reply: a message or an invalidation."""
 
     def expects_silence(self) -> bool:
-        """Whether the server may be busy with a slow call of ours, so that no reply is no stall."""
+        """Whether the server may be busy with a slow call of ours, so that no reply is not a stall."""
 
     def on_lost(self, problem: str, sent: list[Entry], unsent: list[ReplyHandler]) -> None:
         """The connection ended. `sent` may have been executed, `unsent` were not."""

@@ -41,7 +41,7 @@ class DedicatedConnections:
         self._loop = asyncio.get_running_loop()
 
     async def call(self, args: tuple[Arg, ...], seconds: float, *, asking: bool = False) -> Any:
-        """Run a blocking command that waits at most `seconds` (0: for ever)."""
+        """Run a blocking command that waits at most `seconds` (0: forever)."""
         refuse_other_loop(self._loop)
         await self._take_turn()
         try:

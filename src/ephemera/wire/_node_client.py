@@ -185,7 +185,7 @@ class NodeClient:
         return (self,)
 
     async def start(self, *, required: bool = True) -> None:
-        """Connect; with `required=False` a failure is no error, and is retried in the background."""
+        """Connect; with `required=False` a failure is not an error, and is retried in the background."""
         await self.link.start(required=required)
 
     async def aclose(self) -> None:
@@ -234,7 +234,7 @@ class NodeClient:
             self.invalidate(push[1])
 
     def _on_unreachable(self, problem: str) -> None:
-        """End blocking commands: one without a time limit would wait for ever behind a silent line."""
+        """End blocking commands: one without a time limit would wait forever behind a silent line."""
         self._dedicated.drop(f"the server cannot be reached ({problem})")
 
     def _on_state(self, up: bool) -> None:

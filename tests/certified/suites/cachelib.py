@@ -60,7 +60,7 @@ _FLASK_CACHING_JSON = replace(
     environment={**_FLASK_CACHING.environment, "CERTIFIED_SERIALIZER": "json"},
     differences={
         "*::test_generic_get_bytes": _BYTES,
-        "*::test_compat": "a value that another program wrote, and that is no JSON, is a miss",
+        "*::test_compat": "a value that another program wrote, and that is not JSON, is a miss",
     },
 )
 _LONG = (

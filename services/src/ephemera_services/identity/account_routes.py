@@ -57,7 +57,7 @@ async def change_password(form: PasswordChange, caller: Caller, request: Request
 
 @router.post("/password/forgotten", status_code=202, responses=problems(429))
 async def forgotten(form: EmailForm, service: Service, request: Request, response: Response) -> Accepted:
-    """Send a code to reset the password, if the address has an account: the answer does not tell."""
+    """Send a code to reset the password, if the address has an account; the response does not reveal it."""
     response.raw_headers.extend(await service.gate.consume_mail(request.scope, form.email))
     await service.mailer.request_now("reset", form.email)
     return Accepted()

@@ -43,7 +43,7 @@ Caller = Annotated[Access, Depends(Bearer())]
 
 @router.post("/auth/register", status_code=202, responses=problems(429))
 async def register(form: Registration, service: Service, request: Request, response: Response) -> Accepted:
-    """Create an account, unless the address has one: only a mail to the address tells which."""
+    """Create an account, unless the address has one: only a mail to the address says which."""
     response.raw_headers.extend(await service.gate.consume_registration(request.scope, form.email))
     password, profile = form.password.get_secret_value(), form.model_dump(exclude={"email", "password"})
     refuse_weak(password, form.email, form.first_name, form.last_name)

@@ -1,4 +1,4 @@
-"""Work that a response does not wait for, so that its time tells nothing about an account.
+"""Work that a response does not wait for, so that the response time reveals nothing about an account.
 
 What is lost when the process ends must be harmless, or stored in SQL before.
 """

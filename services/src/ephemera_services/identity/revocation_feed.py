@@ -7,7 +7,7 @@ A service that verifies tokens by the key set alone would accept them until they
 sign-out, a role change or the reuse of a refresh token. Each of these ends sign-ins, and every access token
 names its own (the claim `family`). So it is enough to know which ended within the lifetime of an access
 token. The list has a digest of each id, `sha256(family)[:32]` in hexadecimal: it is public like the key set,
-needs no credentials, and tells a reader who does not hold the token nothing but how many sign-ins ended.
+needs no credentials, and reveals to a reader who does not hold the token only how many sign-ins ended.
 
 *Nothing is missed.* A sign-in's row has the number of the transaction that ended it. The cursor is the oldest
 transaction that was still running when the list was read, so what commits later comes with the next request,

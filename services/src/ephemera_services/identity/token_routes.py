@@ -1,10 +1,10 @@
 """Tokens for programs: introspection (RFC 7662) and revocation (RFC 7009). Errors are problem documents.
 
-*Introspection* is for services that do not verify tokens themselves, or must know at this moment. They
+*Introspection* is for services that do not verify tokens themselves, or need the current state. They
 authenticate with a bearer token of their own, from the setting `introspection_tokens`.
 
-*Revocation* is for clients: who has a token may void it. A refresh token ends its sign-in with all tokens; an
-access token is void alone. A token that is not valid is no error: the answer is the same.
+*Revocation* is for clients: any holder of a token may revoke it. Revoking a refresh token ends its sign-in
+with all tokens; an access token is revoked alone. An invalid token is not an error: the response is the same.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ephemera_services.runtime import problems, unauthorized
 router = APIRouter(prefix="/auth", tags=["tokens"])
 
 GivenToken = Annotated[str, Form(min_length=1, max_length=8192)]
-Hint = Annotated[str, Form(max_length=40, description="Not needed: tokens say of which kind they are")]
+Hint = Annotated[str, Form(max_length=40, description="Not needed: a token states its own kind")]
 
 
 class ResourceServer(SecurityBase):
@@ -73,7 +73,7 @@ async def revoke(
     token: GivenToken,
     token_type_hint: Hint = "",  # noqa: ARG001
 ) -> dict[str, str]:
-    """Void a token; 200 also if it is not valid."""
+    """Revoke a token; 200 even if it is not valid."""
     await service.gate.consume_confirmation(request.scope)
     await service.tokens.revoke(token, service.gate.origin(request))
     return {}

@@ -32,7 +32,7 @@ class PeakFigures(msgspec.Struct, frozen=True):
 
     requests_per_second: float
     table_seconds: int | None
-    """How long tables are fresh in match windows because of it; None if it is no peak."""
+    """How long tables are fresh in match windows because of it; None if it is not a peak."""
 
 
 class PeakAdaptation:

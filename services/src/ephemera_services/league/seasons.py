@@ -1,6 +1,6 @@
 """Which season a page shows.
 
-A page names a season by its id, or by `all` for everything that was ever played; without one it shows
+A page names a season by its id, or by `all` for all seasons; without one it shows
 `CURRENT`, the current season of the first competition. A past season is settled: its pages are kept for long,
 and only a correction changes them.
 """

@@ -7,7 +7,7 @@ The function takes the data as a seekable binary file and returns JSON-compatibl
 limit on memory, processor time, wall-clock time and output, an environment without secrets, and no files
 besides the data. It starts in about a tenth of a second, and ends with the process that started it.
 
-The exception tells whose fault it was. `FunctionRefused` and `LimitExceeded` are about the data, and a second
+The exception distinguishes the cause. `FunctionRefused` and `LimitExceeded` are about the data, and a second
 attempt would end in the same way. `ProcessDied` is anything else, such as the kernel's OOM killer.
 """
 

@@ -1,7 +1,7 @@
 """The numbers of a table that a chart shows better: labels in its first column, numbers in the others.
 
 Numbers are read as people write them: with currency signs, percent signs, spaces or commas between thousands,
-and a decimal point or comma. A table with a cell that is no number remains a table.
+and a decimal point or comma. A table with a cell that is not a number remains a table.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def _agenda(content: Sequence[SlideContent]) -> list[str]:
 
 
 def _title_of(sections: Sequence[Section]) -> tuple[str, list[Section]]:
-    """The title of a document, which is no section, and the others."""
+    """The title of a document, which is not a section, and the others."""
     top, *others = sections
     is_title = top.heading and (
         top.level == 0 or (others and all(section.level > top.level for section in others))

@@ -8,7 +8,7 @@ without one, as everywhere in cachelib.
 
 *Values.* JSON by default, since what Redis holds is untrusted input. `serializer="pickle"` is the format of
 cachelib's own `RedisCache`, so that both read each other's values; who can write to the server can then
-run code in this process. What JSON would change (a tuple, a key that is no text) is refused. What cannot be
+run code in this process. What JSON would change (a tuple, a key that is not text) is refused. What cannot be
 decoded is a miss.
 
 *When Redis is down.* Calls raise `ConnectionFailed` at once, or after the timeout of the URL.
@@ -36,7 +36,7 @@ __all__ = ["EphemeraCache", "JsonSerializer"]
 
 
 class JsonSerializer:
-    """Values as JSON: integers are digits, so that the server can count; what is no JSON is a miss."""
+    """Values as JSON: integers are digits, so that the server can count; what is not JSON is a miss."""
 
     def dumps(self, value: Any) -> bytes:
         """The value as JSON; `InvalidValue` when it would come back changed."""
@@ -72,7 +72,7 @@ class EphemeraCache(BaseCache):
 
         Args:
             url: The URL of the server, a cluster or Sentinels, with its options.
-            default_timeout: Seconds that values are kept if `timeout` is not given; 0: for ever.
+            default_timeout: Seconds that values are kept if `timeout` is not given; 0: forever.
             key_prefix: What keys begin with, or a function that returns it. Without one, `clear` empties the
                 database.
             serializer: "json", "pickle", or an object with `dumps` and `loads`.

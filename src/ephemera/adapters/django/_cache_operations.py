@@ -114,5 +114,5 @@ def _milliseconds(seconds: float) -> int:
 def _sum(serializer: Serializer, key: str, stored: bytes, delta: int) -> Any:
     value = serializer.loads(stored)
     if value is MISSING or not isinstance(value, (int, float)):
-        raise TypeError(f"the value of {key!r} is no number, so nothing can be added to it")
+        raise TypeError(f"the value of {key!r} is not a number, so nothing can be added to it")
     return value + delta

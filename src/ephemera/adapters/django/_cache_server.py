@@ -58,10 +58,10 @@ class JsonSerializer:
             return self._encode(value).encode()
         except (TypeError, ValueError, RecursionError) as problem:
             given = f"a {type(value).__name__} ({problem}); convert it, or set OPTIONS['serializer']='pickle'"
-            raise InvalidValue("CACHES", "what JSON can express", given) from problem
+            raise InvalidValue("CACHES", "JSON values", given) from problem
 
     def loads(self, stored: bytes, /) -> Any:
-        """The stored value; `MISSING` when it is no JSON."""
+        """The stored value; `MISSING` when it is not JSON."""
         try:
             return self._decode(stored)
         except DECODE_ERRORS:

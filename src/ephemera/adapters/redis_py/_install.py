@@ -1,4 +1,4 @@
-"""Give redis-py's own classes our methods, and take them away again."""
+"""Replace methods of redis-py's own classes by ours, and restore them."""
 
 from __future__ import annotations
 

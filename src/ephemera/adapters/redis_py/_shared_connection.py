@@ -4,8 +4,8 @@ It is opened by the first command that may use it. It ends with its pool (`disco
 pool is collected), and with its event loop: a task of its own closes it when `asyncio.run` cancels the tasks
 that are left. After a fork a child opens its own, and its pool forgets the connections of the parent.
 
-A server or a setting that the wire does not serve is no error: `open` then returns None, and the command runs
-on a connection of redis-py's, which either works or raises what it always has.
+A server or a setting that the wire does not serve is not an error: `open` then returns None, and the command
+runs on a connection of redis-py's, which either works or raises what it always has.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from ephemera.wire import (
 )
 
 CONNECTION_CLASSES = (Connection, SSLConnection, UnixDomainSocketConnection)
-"""Those that the wire can stand in for."""
+"""Those whose connections the wire can replace."""
 _NO_LIMIT = 365 * 86400.0  # seconds
 
 LINKS = "_ephemera_links"

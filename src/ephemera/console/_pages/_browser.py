@@ -66,7 +66,9 @@ class _Browser:
                         Column("size", "Bytes", "number"),
                     ],
                     empty=Empty(
-                        "No keys found", "Choose another keyspace, or search for less.", "search_off"
+                        "No keys found",
+                        "Choose another keyspace, or search for a shorter part.",
+                        "search_off",
                     ),
                     on_open=self._open,
                 )
@@ -148,7 +150,7 @@ class _Browser:
         if full:
             self._state.text = f"{found}: search for more of the key"
         elif search.done:
-            self._state.text = f"{found}, all that there are"
+            self._state.text = f"{found} in total"
         else:
             self._state.text = f"{found} among the first {search.scanned:,} names"
 
@@ -207,7 +209,7 @@ class _Browser:
             "Save",
             what="key.edit",
             target=shown,
-            question=f"Replace the value of {shown}? Its TTL stays.",
+            question=f"Replace the value of {shown}? Its TTL is kept.",
             work=lambda: entry.replace(str(text.value or "")),
             done="The value is saved.",
             icon="save",

@@ -118,7 +118,7 @@ class _JobsPage:
             self._throughput = plot("Jobs that ended per minute", "number", *labels)
             self._waits = plot("Wait, 95th percentile of each minute", "seconds", *labels)
             self._runs = plot("Run, 95th percentile of each minute", "seconds", *labels)
-        with section("Schedules", "Jobs that are enqueued by the clock, the next run first."):
+        with section("Schedules", "Jobs that are enqueued on a schedule, next run first."):
             self._schedules = _draw_schedules()
         self._sources = RowSources(self._show)
         self._timer = view.every(1, self._refresh)

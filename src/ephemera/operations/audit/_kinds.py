@@ -30,7 +30,7 @@ KINDS: dict[str, FindingKind] = {
         "problem", "keys of another type than declared", "every command on them fails with WRONGTYPE"
     ),
     "no-ttl": FindingKind(
-        "problem", "keys without a TTL that should have one", "they stay for ever, and memory grows with them"
+        "problem", "keys without a TTL that should have one", "they stay forever, and memory grows with them"
     ),
     "ttl-above-policy": FindingKind(
         "problem",

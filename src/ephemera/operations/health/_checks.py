@@ -167,7 +167,7 @@ def _hit_ratio(vitals: Vitals, *, caches: bool) -> Check:
     lookups = vitals.hits + vitals.misses
     rule = f"hit ratio >= {_MIN_HIT_RATIO:.0%}"
     if lookups < _MIN_LOOKUPS:
-        return passed_check("hit ratio", f"{format_count(lookups, 'lookup')}, too few to tell", rule)
+        return passed_check("hit ratio", f"{format_count(lookups, 'lookup')}, too few to judge", rule)
     ratio = vitals.hits / lookups
     figure = f"{ratio:.1%} of {lookups:,} lookups in {format_duration(vitals.uptime * 1000)}"
     if not caches:  # without caches most lookups are for keys that seldom exist: is this token revoked?

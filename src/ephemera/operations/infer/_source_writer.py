@@ -36,7 +36,7 @@ def _libraries(keyspaces: Sequence[ProposedKeyspace]) -> Iterator[str]:
     """The libraries that write here, and what to know about them."""
     for name in dict.fromkeys(each.library for each in keyspaces if each.library):
         library = library_of(name)
-        yield from ("", f"{name} writes here.")
+        yield from ("", f"{name} uses this server.")
         yield from (f"- {hazard}" for hazard in library.hazards)
 
 

@@ -108,7 +108,7 @@ JOB_LIBRARIES: tuple[Library, ...] = (
             Keys("huey.*", "string list hash zset stream", "queue", "Other keys of huey"),
         ),
         (
-            "a result that is not read stays for ever: use `results=False` or read it",
+            "a result that is not read stays forever: use `results=False` or read it",
             "tasks are pickled: anyone who can write here runs code in the consumer",
             _NEVER_EVICT,
         ),
@@ -125,7 +125,7 @@ JOB_LIBRARIES: tuple[Library, ...] = (
             ),
         ),
         (
-            "results stay for ever unless the backend has `result_ex_time`",
+            "results stay forever unless the backend has `result_ex_time`",
             "a list queue loses the message that a dying worker holds; a stream does not",
             _NEVER_EVICT,
         ),
@@ -157,7 +157,7 @@ JOB_LIBRARIES: tuple[Library, ...] = (
             Keys("bull:*", "hash", "queue", "Jobs", sensitive=True),
         ),
         (
-            "completed and failed jobs stay for ever unless `removeOnComplete` and `removeOnFail` are set",
+            "completed and failed jobs stay forever unless `removeOnComplete` and `removeOnFail` are set",
             _NEVER_EVICT,
         ),
         "BullMQ serves Node: leave it, on a server of its own",

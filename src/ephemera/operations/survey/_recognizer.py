@@ -38,7 +38,9 @@ _SECRET = re.compile(
 )
 _RUN = re.compile(r"[A-Za-z0-9_-]{16,}")
 _SORTS = re.compile("[a-z]+|[A-Z]+|[0-9]+")
-_RANDOM = 6  # changes between digits, small and capital letters, from which on a long run is no word or date
+_RANDOM = (
+    6  # changes between digits, small and capital letters, from which on a long run is not a word or date
+)
 _UNINFORMATIVE = frozenset(
     (
         "app",

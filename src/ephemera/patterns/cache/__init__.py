@@ -237,7 +237,7 @@ def _check(pattern: str, loading: Loading, **lifetimes: timedelta) -> None:
     durations = {**lifetimes, **positive, "soft_timeout": loading.soft_timeout}
     for name, duration in durations.items():
         if duration < _NO_TIME or (not duration and (name in positive or name == "fresh")):
-            raise InvalidDeclaration(pattern, f"{name}={duration} is no duration", "give a positive one")
+            raise InvalidDeclaration(pattern, f"{name}={duration} is not a duration", "give a positive one")
     for name, limit in (("max_loads", loading.max_loads), ("max_refreshes", loading.max_refreshes)):
         if limit < 1:
             raise InvalidDeclaration(pattern, f"{name}={limit} allows nothing", "give at least 1")

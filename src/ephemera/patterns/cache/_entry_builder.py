@@ -81,7 +81,7 @@ class Freshness:
             raise
         if not is_valid:
             raise InvalidDeclaration(
-                "Freshness", f"{self} is no lifetime", "give a positive fresh, and stale >= 0"
+                "Freshness", f"{self} is not a lifetime", "give a positive fresh, and stale >= 0"
             )
 
 

@@ -181,7 +181,7 @@ class LoadCoordinator(Generic[V]):
         store.before_close(self._cancel_all)
 
     def is_loading(self, key: str) -> bool:
-        """Whether a missing entry is being loaded, so that reading it first is of no use."""
+        """Whether a missing entry is being loaded, so that reading it first is pointless."""
         load = self._loads.get(key)
         return load is not None and load.replaces is None and not load.is_offline
 

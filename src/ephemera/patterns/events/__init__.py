@@ -1,7 +1,7 @@
 """Typed events on streams, delivered to every consumer group at least once.
 
     USERS: Events[Registered | Removed] = Events(
-        catalogue, "gl:events:users", Registered | Removed, purpose="Accounts that came and went")
+        catalogue, "gl:events:users", Registered | Removed, purpose="Accounts created and removed")
     await store[USERS].publish(Registered(user_id="7"))
 
     async def welcome(event: Registered | Removed, delivery: Delivery) -> None: ...
@@ -32,8 +32,8 @@ a time: one of them may have killed it.
 
 *When Redis is down.* `publish` raises `Unavailable` at once; consumers wait and reconnect. If Redis hangs,
 the same happens after the wire's timeout, and `publish` raises `OutcomeUnknown`: the event may be there.
-After a flush the groups are created again and start with the first event there is; lost events are lost, so
-keep in SQL what must not be. Streams have the role `queue`, and belong on a server that does not evict.
+After a flush the groups are created again and start with the first event there is. Keep events that must
+not be lost in SQL. Streams have the role `queue`, and belong on a server that does not evict.
 """
 
 from ephemera.patterns.events._consumer import Consumer, Handler

@@ -253,7 +253,7 @@ class ConnectionRegistry(Generic[M]):
     def _deliver(self, message: Message) -> None:
         if message.channel == self._channel.encode():
             key, _, text = message.data.partition(b"\n")
-            # Bytes that are not text are no user's key, and must not end the subscription.
+            # Bytes that are not text are not a user's key, and must not end the subscription.
             connections = self._users.get(key.decode(errors="surrogateescape"), [])
         else:
             text = message.data

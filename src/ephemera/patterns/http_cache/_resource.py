@@ -93,7 +93,7 @@ class _SettledPage(Page, array_like=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What a loader returns for content that will hardly change, such as a past season's table.
+    """What a loader returns for content that rarely changes, such as a past season's table.
 
     The page is fresh as the resource's `settled=` says, whatever the windows; without it this changes
     nothing. A bump replaces it as any other, and the first request after an opening refreshes it once.

@@ -62,7 +62,7 @@ class Jobs:
         lease: How long after its worker's death a job is taken over by another worker.
         checkpoint_lifetime: How long a checkpoint is kept after its last change.
         keep: How long the row of a job that has ended is kept: one period for all states, or a mapping of
-            states to periods, in which an absent state is kept for ever; None keeps all for ever.
+            states to periods, in which an absent state is kept forever; None keeps all forever.
 
     """
 
@@ -209,7 +209,7 @@ class Jobs:
     def schedule(
         self, name: str, when: Cron | Every, job: Job[P, Any], /, *args: P.args, **kwargs: P.kwargs
     ) -> Schedule:
-        """Declare that a job is enqueued by the clock, with these arguments.
+        """Declare that a job is enqueued on a schedule, with these arguments.
 
         Args:
             name: The name of the schedule in SQL, unique among the schedules of these jobs.

@@ -1,4 +1,4 @@
-"""New rows: one statement for any number of jobs, and the existing job where one may not be added.
+"""New rows: one statement for any number of jobs, and the existing job where uniqueness forbids another.
 
 A row that conflicts, because its id exists or its unique key is held, is not inserted; the row in its way is
 read afterwards. A holder whose period is over and that has ended gives up its key to the new job. All of it

@@ -58,7 +58,7 @@ _ENDED = tuple(state for state in JOB_STATES if state not in OPEN_STATES)
 FindCallback = Callable[[], Callable[[JobRow], Awaitable[None]] | None]
 """Gives the declared callback, if there is one."""
 Keep = timedelta | Mapping[str, timedelta] | None
-"""How long rows are kept after their end: all of them, or by state; None and absent states for ever."""
+"""How long rows are kept after their end: all of them, or by state; None and absent states forever."""
 _log = logging.getLogger("ephemera.jobs")
 
 
@@ -251,7 +251,7 @@ def keep_by_state(name: str, keep: Keep) -> dict[str, timedelta]:
         if state not in _ENDED:
             raise InvalidDeclaration(name, f"keep= for the state {state!r}", f"use {', '.join(_ENDED)}")
         if period < timedelta(0):
-            raise InvalidDeclaration(name, f"keep={period}", "it is not negative; None keeps rows for ever")
+            raise InvalidDeclaration(name, f"keep={period}", "it is not negative; None keeps rows forever")
     return by_state
 
 

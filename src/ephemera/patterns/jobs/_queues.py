@@ -54,7 +54,7 @@ _PERCENTILES = (0.5, 0.95)
 
 _PARTS = 50  # of a rate's period
 _LOCK_TIMEOUT = text("SELECT set_config('idle_in_transaction_session_timeout', '3000', true)")
-"""A worker that hangs while it holds a queue's row stops the others for 3 s, not for ever."""
+"""A worker that hangs while it holds a queue's row stops the others for 3 s, not forever."""
 
 
 class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -46,7 +46,7 @@ GRACE = timedelta(seconds=3)
 
 
 async def run_reaper(backend: JobBackend) -> None:
-    """Send missing messages for ever, whenever this process holds the lock."""
+    """Send missing messages forever, whenever this process holds the lock."""
     overdue = asyncio.create_task(_dispatch_overdue(backend), name="ephemera-job-schedules")
     try:
         await _lead(backend)

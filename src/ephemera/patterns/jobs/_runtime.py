@@ -103,7 +103,7 @@ class BoundJobs:
     async def enqueue(self, job: Job[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> str:
         """Enqueue a job and return its id. If Redis is down, it runs when Redis is back.
 
-        How it is enqueued is said by `job.options(...)`. For a unique job that exists already, its id is
+        `job.options(...)` sets how it is enqueued. For a unique job that exists already, its id is
         returned; `get_or_enqueue` also says which it was.
         """
         return (await self.get_or_enqueue(job, *args, **kwargs)).id
@@ -236,7 +236,7 @@ class BoundJobs:
 
         Args:
             job_id: The job's id.
-            timeout: How long to wait; for ever by default.
+            timeout: How long to wait; forever by default.
 
         """
         row = await self._backend.ends.wait(job_id, timeout)

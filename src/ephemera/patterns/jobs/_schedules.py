@@ -1,4 +1,4 @@
-"""Schedules: jobs that are enqueued by the clock, each time once.
+"""Schedules: jobs that are enqueued at set times, each run once.
 
     JOBS.schedule("nightly_report", Cron("0 3 * * *", tz="Europe/Berlin"), report, region="eu")
     JOBS.schedule("refresh", Every(timedelta(minutes=5)), refresh)
@@ -75,7 +75,7 @@ class Cron:
             zone = ZoneInfo(self.tz)
         except (OSError, ValueError, LookupError):  # a name that is unknown, or cannot be a file's
             raise InvalidDeclaration(
-                self.expression, f"{self.tz!r} is no time zone", "as in Europe/Berlin"
+                self.expression, f"{self.tz!r} is not a time zone", "as in Europe/Berlin"
             ) from None
         try:
             found = next(CronSim(self.expression, datetime(2024, 1, 1, tzinfo=zone)), None)

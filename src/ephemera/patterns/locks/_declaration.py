@@ -121,7 +121,7 @@ class LockDeclaration:
             f"{base}:wake:{{waiter}}",
             int,
             role=role,
-            purpose="Tells a waiter in how many milliseconds to try the lock",
+            purpose="Wakes a waiter: in how many milliseconds to try the lock",
             if_lost="the waiter tries when the lease ends",
             hash_tag=tag_field,
         )

@@ -15,7 +15,7 @@ continues with others. When more users are due than were returned, the progress 
 
 *Explanations* are for operators: every condition of `decide` with its figures. They read SQL and write
 nothing. Activity is in SQL up to `PlannerTiming.touch_every` later than in Redis, so a user who has just
-returned may be shown as inactive for so long.
+returned may be shown as inactive until then.
 """
 
 from __future__ import annotations
@@ -296,7 +296,7 @@ async def explain(queries: Queries, plans: dict[str, Plan], user_id: str) -> Use
     if row is None:
         return None
     plan, facts = plans.get(known.facts.plan), known.facts
-    if plan is None:  # of another release
+    if plan is None:  # a plan of another release
         return UserExplanation(
             user_id, facts.plan, "not due", None, known.cluster_version, (), 0, row.last_error
         )

@@ -67,7 +67,7 @@ class Plan:
                 "give novelty=1 or more, and positive durations (the cooldown may be zero)",
             )
         if type(priority) is not int:
-            raise InvalidDeclaration(repr(self), "its priority is no whole number", "give 0, 1, 2 ...")
+            raise InvalidDeclaration(repr(self), "its priority is not a whole number", "give 0, 1, 2 ...")
 
     def __repr__(self) -> str:
         return (

@@ -75,7 +75,7 @@ class PromptIds(Generic[S]):
 
     def __init__(self, pattern: str, scope_type: type[S]) -> None:
         if not issubclass(scope_type, Scope):
-            raise InvalidDeclaration(pattern, f"{scope_type!r} is no scope", "subclass Scope")
+            raise InvalidDeclaration(pattern, f"{scope_type!r} is not a scope", "subclass Scope")
         optional = [field.name for field in msgspec.structs.fields(scope_type) if not field.required]
         if optional:
             raise InvalidDeclaration(

@@ -202,8 +202,10 @@ def _check(pattern: str, lifetime: Fixed, threshold: float, sweep_every: timedel
     if not 0 < threshold <= 1:
         raise InvalidDeclaration(
             pattern,
-            f"threshold={threshold} is no cosine similarity to ask for",
+            f"threshold={threshold} is not a cosine similarity to ask for",
             "give one above 0, and at most 1: 0.95 means almost the same",
         )
     if sweep_every <= timedelta(0):
-        raise InvalidDeclaration(pattern, f"sweep_every={sweep_every} is no duration", "give a positive one")
+        raise InvalidDeclaration(
+            pattern, f"sweep_every={sweep_every} is not a duration", "give a positive one"
+        )

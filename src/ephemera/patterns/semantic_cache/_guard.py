@@ -69,7 +69,7 @@ class Pole(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GuardWords:
-    """What `guard_words.txt` says: opposites, negations, numbers, and words that are no names.
+    """What `guard_words.txt` says: opposites, negations, numbers, and words that are not names.
 
     A line of its groups is one group, with poles separated by `|`. A pole lists words that say the same for
     this purpose; each stands for its inflections, too (`increase`: increases, increased, increasing). Two
@@ -92,7 +92,7 @@ class GuardWords:
     negations: frozenset[str]
     fillers: frozenset[str]
     starters: frozenset[str]
-    """Words that are no names where a sentence begins with them."""
+    """Words that are not names where a sentence begins with them."""
 
     def poles_of(self, words: list[str], ends: set[int]) -> dict[int, list[int]]:
         """The sides of each group that a text uses, in order; `ends` are the places where a clause ends."""

@@ -243,7 +243,7 @@ class Sweeper:
     """Removes vectors whose answers are dead, of one cache on one store, also those that no search finds.
 
     A sweep goes through all vectors of a cache, of every embedding model it has used, page by page, and
-    removes what is dead. It can be interrupted and repeated at will. In the background it runs every
+    removes what is dead. It can be interrupted and repeated. In the background it runs every
     `sweep_every` from the first write on; where processes share a vector store, one of them each time.
     """
 

@@ -91,7 +91,7 @@ class VectorStore(Protocol):
         """
 
     async def collections(self, prefix: str) -> list[str]:
-        """Return the collections whose names begin so."""
+        """Return the collections whose names start with a prefix."""
 
     async def aclose(self) -> None:
         """Close it."""
@@ -190,7 +190,7 @@ class Qdrant:
         return PointPage([_point(each) for each in records], None if following is None else str(following))
 
     async def collections(self, prefix: str) -> list[str]:
-        """Return the collections whose names begin so."""
+        """Return the collections whose names start with a prefix."""
         found = await self._do("get_collections")
         return sorted(each.name for each in found.collections if each.name.startswith(prefix))
 

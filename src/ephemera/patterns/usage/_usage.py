@@ -184,7 +184,7 @@ class BoundUsage:
     def __init__(self, declared: Usage, counters: BoundCounters, client: Client, table: UsageTable) -> None:
         self.declared = declared
         self.counters = counters
-        """The pending amounts: `backlog()` and `backlog_age()` tell how far SQL is behind."""
+        """The pending amounts: `backlog()` and `backlog_age()` show how far SQL is behind."""
         self._table = table
         self._run = client.run
         self._clock = PeriodClock()

@@ -351,7 +351,7 @@ class BoundCounters:
                 rows[row][1][position] = added
             except (KeyError, ValueError):
                 data = b"%s=%s" % (field, amount)
-                undecodable.append(Undecodable(data, "it is no counter of this declaration"))
+                undecodable.append(Undecodable(data, "it is not a counter of this declaration"))
         found: list[Row] = [(*key, *amounts) for key, amounts in rows.values()]
         numbered = {position: ids[row] for position, row in enumerate(rows) if row in ids} if ids else {}
         return Fetched(found, tuple(undecodable), numbered)

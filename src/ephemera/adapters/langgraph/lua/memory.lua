@@ -8,7 +8,7 @@ local time = redis.call('TIME')
 local micros = time[1] * 1000000 + time[2]
 local now = math.floor(micros / 1000)
 
--- The head of a record: expiry, TTL, creation, change, length; nothing if it is no record, or has expired.
+-- The head of a record: expiry, TTL, creation, change, length; nothing if it is not a record, or has expired.
 local function head(record)
   if not record or #record < SIZE then return end
   local expiry, ttl, created, changed, length = struct.unpack(HEAD, record)

@@ -1,4 +1,4 @@
--- Tells whether a namespace has an item. `memory.lua` is loaded before it.
+-- Returns whether a namespace has an item. `memory.lua` is loaded before it.
 -- KEYS[1]  the hash of the namespace
 -- RETURNS  1 or 0
 local cursor = '0'

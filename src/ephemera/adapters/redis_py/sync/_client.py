@@ -196,7 +196,7 @@ def _is_unusual(client: Any, name: Any, pool: Any, options: dict[str, Any]) -> b
 def _with_retries(
     client: Any, connection: Any, problem: Exception, args: tuple[Any, ...], options: dict[str, Any]
 ) -> Any:
-    """Go on as redis-py does after a first attempt that failed with `problem`."""
+    """Continue as redis-py does after a first attempt that failed with `problem`."""
     problems = [] if isinstance(problem, _NotEligible) else [problem]
 
     def attempt() -> Any:

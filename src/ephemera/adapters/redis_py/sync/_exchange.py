@@ -42,7 +42,7 @@ class KernelTimeoutSocket(socket.socket):
     _seconds: float | None = None
 
     def settimeout(self, value: float | None) -> None:
-        """Limit how long it blocks: for ever with None, not at all with 0."""
+        """Limit how long it blocks: forever with None, not at all with 0."""
         self._seconds = value
         if value == 0:
             super().setblocking(False)

@@ -1,4 +1,4 @@
--- Replaces an entry by the same one as stale, and ends its load; the entry keeps its TTL.
+-- Marks an entry as stale, and ends its load; the entry keeps its TTL.
 -- KEYS[1]  the entry
 -- KEYS[2]  the token of its load
 -- ARGV[1]  the entry as it was read, '' when there was none

@@ -8,7 +8,7 @@
 -- ARGV[4]  and following: arguments of `reopen_stream` after the stream
 -- RETURNS  all fields and values, flat; or the fence of a later worker, as a number
 local held = tonumber(redis.call('HGET', KEYS[1], '_fence') or 0)
--- Fences count claims. What is no number, or so large, is another program's, and is replaced.
+-- Fences count claims. What is not a number, or so large, is another program's, and is replaced.
 if held and held > tonumber(ARGV[1]) and held < 1e15 then return held end
 redis.call('HSET', KEYS[1], '_fence', ARGV[1], '_worker', ARGV[2])
 redis.call('PEXPIRE', KEYS[1], ARGV[3])

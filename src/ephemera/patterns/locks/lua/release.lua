@@ -12,7 +12,7 @@ if ARGV[4] then redis.call('ZREM', waiters, ARGV[4]) end
 local held = redis.call('GET', lock)
 if not held or (held ~= ARGV[1] and held ~= ARGV[3]) then return 0 end
 
--- Tells the first waiter to try after so many milliseconds. Waiters without a subscription are gone, and removed.
+-- Wakes the first waiter, which tries after that many milliseconds. Waiters without a subscription are gone, and removed.
 local function wake_first(milliseconds)
   for _ = 1, 1000 do
     local first = redis.call('ZRANGE', waiters, 0, 0)[1]

@@ -53,7 +53,7 @@ end
 local has_totals = redis.call('EXISTS', totals) == 1
 for i = 7, #ARGV, 2 do  -- check everything before the first write
   local largest = whole(pending, row .. ARGV[i])
-  if not largest then return redis.error_reply('ERR a pending counter of ' .. ARGV[i] .. ' is no number') end
+  if not largest then return redis.error_reply('ERR a pending counter of ' .. ARGV[i] .. ' is not a number') end
   local total = has_totals and whole(totals, ARGV[i])
   if total then
     largest = math.max(largest, total)
