@@ -258,3 +258,30 @@ async def test_large_bulks_of_the_same_unique_jobs_do_not_deadlock(
     done = await asyncio.gather(jobs.enqueue_many(once, arguments), jobs.enqueue_many(once, arguments[::-1]))
     assert [each.id for each in done[0]] == [each.id for each in reversed(done[1])]
     assert sum(each.is_new for many in done for each in many) == 100
+
+
+async def test_bulks_that_take_over_the_same_keys_do_not_deadlock(jobs: BoundJobs) -> None:
+    """The keys of ended jobs are freed in one order, whatever the order of their rows."""
+    once, arguments = send.options(unique=Unique(period=HOUR)), [{"to": "one"}, {"to": "two"}]
+    rows = [await jobs.get(each.id) for each in await jobs.enqueue_many(once, arguments)]
+    low, high = [row.id for row in sorted(rows, key=lambda row: str(row.unique_key))]
+    over = {"state": "done", "unique_until": text("clock_timestamp() - interval '1 s'")}
+    for job_id in (high, low):  # their rows are stored in this order
+        async with jobs.engine.begin() as sql:
+            await sql.execute(update(T).where(T.c.id == job_id).values(**over))
+
+    def locked(job_id: str) -> Any:
+        return select(T.c.id).where(T.c.id == job_id).with_for_update(skip_locked=True)
+
+    waits = text(
+        "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    )
+    async with jobs.engine.begin() as sql, jobs.engine.connect() as other:
+        assert (await sql.execute(locked(high))).all()
+        again = asyncio.create_task(jobs.enqueue_many(once, arguments))
+        while not (await other.execute(waits)).all():
+            await other.rollback()
+            await asyncio.sleep(0.02)
+        assert not (await other.execute(locked(low))).all()
+        await other.rollback()
+    assert [each.is_new for each in await again] == [True, True]

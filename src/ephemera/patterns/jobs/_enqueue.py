@@ -145,7 +145,9 @@ async def _free_expired_keys(sql: AsyncConnection, tables: JobTables, new: Seque
     if not keys:
         return False
     expired = and_(c.unique_until <= func.clock_timestamp(), c.state.not_in(OPEN_STATES))
-    freed = update(tables.jobs).where(_is_any(c.unique_key, keys), expired).values(unique_until=None)
+    held = select(c.id).where(_is_any(c.unique_key, keys), expired).order_by(c.unique_key)
+    locked = held.with_for_update(key_share=True).cte("locked")  # in one order: two callers cannot deadlock
+    freed = update(tables.jobs).where(c.id == locked.c.id).values(unique_until=None)
     return (await sql.execute(freed.returning(c.id))).first() is not None
 
 
