@@ -151,6 +151,36 @@ async def test_a_locked_row_does_not_keep_other_leases_from_being_renewed(jobs: 
         assert await jobs._backend.rows.renew(held, LEASE) == set(held[1:])
 
 
+async def test_a_foreign_key_to_a_job_is_in_no_ones_way(jobs: BoundJobs) -> None:
+    """While a transaction has a row that refers to a job, that job is claimed, renewed and completed."""
+    table, runner = JOBS.tables.jobs, attempt_by(jobs)
+    job_id = await jobs.enqueue(generate, 1)
+    async with jobs.engine.begin() as sql:  # as PostgreSQL locks what a foreign key refers to
+        await sql.execute(
+            select(table).where(table.c.id == job_id).with_for_update(read=True, key_share=True)
+        )
+        (row,) = await runner.claims.due("generation", 1)
+        assert await jobs._backend.rows.renew([HeldJob(row.id, row.fence)], LEASE)
+        assert await jobs._backend.rows.complete([CompletedJob(row.id, row.fence, "1")])
+
+
+async def test_a_locked_row_does_not_keep_other_jobs_from_being_completed(jobs: BoundJobs) -> None:
+    """It is done when the lock is gone; whatever is done meanwhile does not wait for it."""
+    rows, table, written = await claimed(jobs, 3), JOBS.tables.jobs, Completions(jobs._backend.rows)
+    locked, *others = [written.complete(CompletedJob(row.id, row.fence, "1")) for row in rows]
+    async with jobs.engine.begin() as sql:
+        await sql.execute(select(table).where(table.c.id == rows[0].id).with_for_update())
+        waiting = asyncio.create_task(locked)
+        for each in others:
+            done = await each
+            assert done is not None
+            assert done.state == "done"
+        assert not waiting.done()
+    row = await waiting
+    assert row is not None
+    assert row.state == "done"
+
+
 async def test_completions_share_a_statement_and_no_error(jobs: BoundJobs) -> None:
     """Of jobs that are done at once each gets its own outcome: written, refused, or another worker's."""
     rows = await claimed(jobs, 5)

@@ -17,7 +17,8 @@ to every job whose lease ran out while SQL could not be reached, even if a query
 have it by then.
 
 *Completion.* The first job that is done is written at once; those that are done meanwhile share the next
-statement. A job is done when its row says so: each waits for the statement that it is in.
+statement. A job is done when its row says so: each waits for the statement that it is in. One whose row
+another transaction has locked is tried again by itself, and delays no other.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from ephemera.patterns.jobs._tables import SUSPECT_LITERAL, WAITING, JobRow, Job
 _SETTINGS_AGE = 1.0  # seconds after which the settings of the queues are loaded again
 _RENEWAL = 1.0  # seconds between renewals of leases, at most a fifth of one
 _BATCH = 500  # jobs that are completed by one statement
+_LOCKED = 0.1  # seconds until a locked row is tried again
 _log = logging.getLogger("ephemera.jobs")
 
 
@@ -127,7 +129,7 @@ def _chosen_due(jobs: Any, *, suspects: bool) -> Any:
         )
         .order_by(c.available_at)
         .limit(bindparam("limit_", type_=Integer))
-        .with_for_update(skip_locked=True)
+        .with_for_update(skip_locked=True, key_share=True)
         .lateral("due")
     )
     return select(due.c.id).select_from(levels.join(due, true())).limit(bindparam("limit_", type_=Integer))
@@ -253,6 +255,7 @@ class Completions:
         self._rows = rows
         self._waiting: list[_Completion] = []
         self._writing: asyncio.Task[None] | None = None
+        self._alone: set[asyncio.Task[None]] = set()
 
     async def complete(self, job: CompletedJob) -> JobRow | None:
         """The row of a job that is done; None if this fence no longer holds it."""
@@ -265,26 +268,35 @@ class Completions:
     async def _write_all(self) -> None:
         while self._waiting:
             batch, self._waiting = self._waiting[:_BATCH], self._waiting[_BATCH:]
-            rows = await self._write_together(batch) if len(batch) > 1 else {}
-            await asyncio.gather(*(self._report(each, rows.get(each.job.id)) for each in batch))
+            rows = await self._write_together(batch)
+            for each in batch:
+                if (row := rows.get(each.job.id)) is None:
+                    alone = asyncio.create_task(self._write_alone(each))
+                    self._alone.add(alone)
+                    alone.add_done_callback(self._alone.discard)
+                elif not each.written.done():
+                    each.written.set_result(row)
         self._writing = None
 
     async def _write_together(self, batch: list[_Completion]) -> dict[str, JobRow]:
         try:
-            rows = await self._rows.complete([each.job for each in batch], skip_locked=True)
+            rows = await self._rows.complete([each.job for each in batch])
             return {row.id: row for row in rows}
         except Exception as problem:  # each alone gets its own error
             _log.debug("%d jobs are completed one by one: %r", len(batch), problem)
             return {}
 
-    async def _report(self, completion: _Completion, row: JobRow | None) -> None:
-        """Answer the attempt; write its row alone if the batch left it out, as one that is locked or lost."""
+    async def _write_alone(self, completion: _Completion) -> None:
+        """Write a row that the statement left out: it is locked, or lost, or one of the batch was refused."""
         job, written = completion
         try:
-            row = row or next(iter(await self._rows.complete([job])), None)
+            while not (rows := await self._rows.complete([job])):
+                if written.done() or not await self._rows.is_held(HeldJob(job.id, job.fence)):
+                    break
+                await asyncio.sleep(_LOCKED)
         except Exception as problem:
             if not written.done():
                 written.set_exception(problem)
         else:
             if not written.done():
-                written.set_result(row)
+                written.set_result(rows[0] if rows else None)

@@ -224,7 +224,7 @@ class FinishedCallbacks:
             .where(c.callback_due_at <= now)
             .order_by(c.callback_due_at)
             .limit(limit)
-            .with_for_update(skip_locked=True)
+            .with_for_update(skip_locked=True, key_share=True)
         )
         statement = (
             update(self._jobs)

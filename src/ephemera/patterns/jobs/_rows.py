@@ -3,7 +3,8 @@
 Each change of a row is one statement, guarded by state and fence: one that finds another fence or another
 state changes no row and reports it. Nothing is read first and written later. All times come from the database
 (`clock_timestamp`), never from a worker. `fence` grows with every claim, cancellation and retry; every write
-names the fence it holds, and an older one changes nothing.
+names the fence it holds, and an older one changes nothing. Rows are locked as an UPDATE locks them
+(`key_share`), so that an application's transaction with a foreign key to a job is in no one's way.
 
 *Crashes.* Of the jobs of a process that died any may be the cause. If it ran one job, that one has used an
 attempt. If it ran several, none has, and each has one crash more; from the second in a row on a job is a
@@ -122,7 +123,7 @@ class JobRows:
         would let the leases of all others expire.
         """
         c = self._jobs.c
-        chosen = self._chosen(held, skip_locked=True)
+        chosen = self._chosen(held)
         statement = (
             update(self._jobs)
             .where(c.id == chosen.c.id)
@@ -163,10 +164,10 @@ class JobRows:
             return (await sql.execute(recorded)).first() is not None
         return await self._one(recorded) is not None
 
-    async def complete(self, done: Sequence[CompletedJob], *, skip_locked: bool = False) -> list[JobRow]:
-        """End jobs as `done`, in one statement; returns those whose fence was the row's."""
+    async def complete(self, done: Sequence[CompletedJob]) -> list[JobRow]:
+        """End jobs as `done`, in one statement; returns those whose fence was the row's, and not locked."""
         c = self._jobs.c
-        chosen = self._chosen([HeldJob(job.id, job.fence) for job in done], skip_locked=skip_locked)
+        chosen = self._chosen([HeldJob(job.id, job.fence) for job in done])
         given = _unnested(
             "given",
             id=[job.id for job in done],
@@ -189,6 +190,12 @@ class JobRows:
         )
         async with self._engine.connect() as sql:
             return [read_row(row) for row in await sql.execute(statement)]
+
+    async def is_held(self, job: HeldJob) -> bool:
+        """Whether this fence still holds a running job."""
+        c = self._jobs.c
+        held = select(c.id).where(c.id == job.id, c.fence == job.fence, c.state == "running")
+        return await self._one(held) is not None
 
     async def fail(self, job_id: str, fence: int, state: JobState, error: str) -> JobRow | None:
         """End a job as `failed` or `dead`, with the reason."""
@@ -239,7 +246,7 @@ class JobRows:
         is_dead = and_(mine.worker != worker, ~select(literal(1)).where(holds).exists())
         expired = or_(and_(mine.lease_until < now, is_dead), mine.lease_until < now - lease)
         chosen = select(mine.id).where(mine.state == RUNNING, expired)
-        chosen = chosen.with_for_update(skip_locked=True, of=mine.id)
+        chosen = chosen.with_for_update(skip_locked=True, key_share=True, of=mine.id)
         ids, c = chosen.cte("chosen"), self._jobs.c
         error = "the lease of its process expired: it died, or hung"
         crashed = {"crashes": c.crashes + 1, "fence": c.fence + 1}
@@ -372,13 +379,13 @@ class JobRows:
         async with self._engine.connect() as sql:
             return [QueuedJob(*row) for row in await sql.execute(chosen)]
 
-    def _chosen(self, held: Sequence[HeldJob], *, skip_locked: bool) -> Any:
-        """The running jobs among these that have the same fence, locked."""
+    def _chosen(self, held: Sequence[HeldJob]) -> Any:
+        """The running jobs among these that have the same fence and that no other transaction has locked."""
         c = self._jobs.c
         given = _unnested("held", id=[job.id for job in held], fence=[job.fence for job in held])
         same = and_(c.id == given.c.id, c.fence == given.c.fence, c.state == "running")
-        locked = select(c.id).where(same).with_for_update(skip_locked=skip_locked, of=self._jobs)
-        return locked.cte("chosen")
+        free = select(c.id).where(same).with_for_update(skip_locked=True, key_share=True, of=self._jobs)
+        return free.cte("chosen")
 
     async def _end(self, job_id: str, fence: int, **values: Any) -> JobRow | None:
         due = {"callback_due_at": self._callback_due(), "callback_attempts": 0}
