@@ -14,6 +14,7 @@ from sqlalchemy import insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ephemera_services.league.administration_tables import players
+from ephemera_services.league.points import points_update
 from ephemera_services.league.tables import (
     ads,
     clubs,
@@ -184,7 +185,7 @@ async def _insert_events_and_predictions(
                 goals.append({**where, "player": chance.choice(PLAYERS)})
         for user_id in people:
             guess = {"home_goals": chance.randint(0, 3), "away_goals": chance.randint(0, 2)}
-            exact = all(guess[name] == row[name] for name in guess)
-            predicted.append({"user_id": user_id, "match_id": match_id, "points": 3 * exact, **guess})
+            predicted.append({"user_id": user_id, "match_id": match_id, **guess})
     await sql.execute(insert(events), goals)
     await sql.execute(insert(predictions), predicted)
+    await sql.execute(points_update(match_ids))
