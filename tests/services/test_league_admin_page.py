@@ -181,6 +181,7 @@ def test_every_screen_fits_a_phone_and_is_usable_by_keyboard(
             fields = "[...document.querySelectorAll('#content input, #content select')]"
             assert page.evaluate(f"{fields}.every((each) => each.labels.length)"), screen
             _save(page, f"{screen}-phone-{scheme}")
+        playwright.expect(page.get_by_text("queries per second")).to_be_visible()
         page.set_viewport_size(DESK)
         for screen in ("fixtures", "users"):
             page.goto(f"{served.url}/admin#/{screen}")
@@ -188,6 +189,25 @@ def test_every_screen_fits_a_phone_and_is_usable_by_keyboard(
                 "name => document.getElementById('content').dataset.screen === name", arg=screen
             )
             _save(page, f"{screen}-desk-{scheme}")
+
+
+def test_an_administrator_begins_a_new_season(browser: Any, served: Served) -> None:
+    """A season is created and started with two buttons and a question; its undo brings the old one back."""
+    with _panel(browser, served, DEMO_ADMINISTRATOR, PHONE) as page:
+        page.locator('#tabs a[href="#/fixtures"]').click()
+        page.get_by_text("Seasons", exact=True).click()
+        page.get_by_label("New season").fill("2099/00")
+        page.get_by_label("New season").press("Enter")
+        playwright.expect(page.get_by_text("Created.")).to_be_visible()
+        page.get_by_text("Seasons", exact=True).click()
+        page.get_by_role("listitem").filter(has_text="2099/00").get_by_role("button", name="Start").click()
+        page.get_by_role("dialog").get_by_role("button", name="Start the season").click()
+        playwright.expect(page.get_by_text("The season has begun.")).to_be_visible()
+        assert served.client.get("/api/league/table").json() == []
+        page.goto(f"{served.url}/admin#/history")
+        page.get_by_role("button", name="Undo").first.click()
+        playwright.expect(page.get_by_text("undo: start of a season")).to_be_visible()
+    assert served.client.get("/api/league/table").json() != []
 
 
 def test_a_user_without_a_role_sees_nothing_of_it(browser: Any, served: Served) -> None:

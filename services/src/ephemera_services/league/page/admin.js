@@ -181,7 +181,7 @@ async function drawMatch(id) {
   const running = match.status === "live";
   const clock = running && match.phase.endsWith("half") ? `${match.minute}′ · ${match.phase}` : running ? match.phase : match.status;
   const board = el("section", { className: "card board", ariaLabel: "Score" }, el("span", { className: "name" }, match.home),
-    el("span", { className: "score" }, `${match.home_goals} : ${match.away_goals}`), el("span", { className: "name" }, match.away),
+    el("span", { className: "score" }, running || match.status === "finished" ? `${match.home_goals} : ${match.away_goals}` : "– : –"), el("span", { className: "name" }, match.away),
     el("span", { className: "clock" }, clock));
   const pads = el("section", { className: "pads", ariaLabel: "Live control" });
   if (running) {
@@ -337,9 +337,20 @@ async function drawFixtures() {
   const made = form([select("Season", "season_id", seasons, current?.[0]), select("Home", "home_id", options, options[0]?.[0]), select("Away", "away_id", options, options[1]?.[0]), field("Kick-off", "kickoff", { type: "datetime-local", required: true }),
     field("Venue", "venue", { required: true, maxLength: 100 }), field("Stage", "stage", { value: "league", required: true, maxLength: 100 }), field("Round", "round", { type: "number", min: 1, max: 999, value: 1, required: true })],
   "Create", (given) => change("POST", "admin/matches", { ...given, kickoff: new Date(given.kickoff).toISOString(), season_id: Number(given.season_id), home_id: Number(given.home_id), away_id: Number(given.away_id), round: Number(given.round) }, "The fixture is in the schedule."));
-  return [el("h1", {}, "Fixtures"), el("details", { className: "card" }, el("summary", {}, "New fixture"), made),
+  return [el("h1", {}, "Fixtures"), seasonList(competitions.body ?? []), el("details", { className: "card" }, el("summary", {}, "New fixture"), made),
     el("ul", { className: "list card" }, ...matches.map((match) => el("li", {}, el("span", { className: "grow" }, el("a", { href: `#/match/${match.id}` }, el("b", {}, `${match.home} – ${match.away}`)),
       el("span", { className: "muted" }, ` ${time(match.kickoff)} · ${match.venue}${match.helpers.length ? ` · ${match.helpers.join(", ")}` : ""}`)), statusTag(match), ...fixtureButtons(match, users))))];
+}
+
+function seasonList(competitions) {
+  const start = (season, title) => button("Start", () => confirmThen("Start the season?", `${title} becomes the season that everyone sees, and the one before is past. The history can undo it.`, "Start the season",
+    () => change("POST", `admin/seasons/${season.id}/start`, undefined, "The season has begun.")), "plain");
+  const line = (season, title) => el("li", {}, el("span", { className: "grow" }, title), tag(season.status, season.status === "past" ? "off" : ""), season.status === "upcoming" ? start(season, title) : null);
+  const known = competitions[0]?.competition ?? "";
+  return el("details", { className: "card" }, el("summary", {}, "Seasons"),
+    el("ul", { className: "list" }, ...competitions.flatMap((each) => each.seasons.map((season) => line(season, `${each.competition} ${season.name}`)))),
+    form([field("Competition", "competition", { value: known, required: true, maxLength: 100 }), field("New season", "name", { required: true, maxLength: 100, placeholder: "2027/28" })], "Create",
+      (given) => change("POST", "admin/seasons", given, "Created. Plan its fixtures, then start it.")));
 }
 
 function fixtureButtons(match, helpers) {
@@ -409,11 +420,15 @@ async function drawAds() {
 async function drawSystem() {
   const [report, { resources }] = await Promise.all([load("monitoring"), load("cache")]);
   const size = (bytes) => (bytes ? `${(bytes / 1048576).toFixed(1)} MB` : "no limit");
-  const figures = { "hit ratio of pages": `${(100 * report.pages.hit_ratio).toFixed(1)} %`, "p95": `${report.http.p95.toFixed(0)} ms`, requests: report.http.requests, errors: report.http.errors, "votes waiting": report.votes_waiting ?? "–",
-    "Redis memory": report.redis ? size(report.redis.used_memory) : "down", "Redis limit": report.redis ? size(report.redis.max_memory) : "–", evicted: report.redis?.evicted_keys ?? "–" };
+  const sql = report.database;
+  const figures = { "hit ratio of pages": `${(100 * report.pages.hit_ratio).toFixed(1)} %`, "p95": `${report.http.p95.toFixed(0)} ms`, "p99": `${report.http.p99.toFixed(0)} ms`, requests: report.http.requests, errors: report.http.errors, "votes waiting": report.votes_waiting ?? "–",
+    "Redis memory": report.redis ? size(report.redis.used_memory) : "down", "Redis limit": report.redis ? size(report.redis.max_memory) : "–", evicted: report.redis?.evicted_keys ?? "–",
+    "Redis clients": report.redis?.connected_clients ?? "–", "queries per second": sql.queries_per_second.toFixed(1), "waits for SQL connections": sql.connection_waits, "slow queries": sql.slow_queries };
+  const slow = sql.slow_statements.map((each) => el("tr", {}, el("td", {}, el("code", {}, each.statement)), el("td", {}, each.count), el("td", {}, `${each.slowest.toFixed(0)} ms`)));
   const rows = resources.map((each) => el("tr", {}, el("td", {}, el("code", {}, each.pattern), el("br"), el("span", { className: "muted" }, each.purpose)), el("td", {}, each.hits), el("td", {}, each.misses), el("td", {}, form(each.fields.map((name) => field(name, name, { required: true, maxLength: 20, size: 6 })), "Reload",
     (given) => change("POST", "admin/cache/invalidate", { pattern: each.pattern, fields: given }, "It is loaded again at the next request.")))));
   return [el("h1", {}, "System"), ...report.advice.map((text) => el("p", { className: "card warn" }, text)), el("div", { className: "figures" }, ...Object.entries(figures).map(([name, value]) => el("div", {}, el("b", {}, value), el("span", { className: "muted" }, name)))),
+    ...(slow.length ? [el("h2", {}, "Slow queries"), el("div", { className: "scroll card" }, el("table", {}, el("thead", {}, el("tr", {}, ...["Statement", "Times", "Slowest"].map((each) => el("th", { scope: "col" }, each)))), el("tbody", {}, ...slow)))] : []),
     el("h2", {}, "Cache"), el("div", { className: "row" }, button("Prewarm pages", () => change("POST", "admin/prewarm", undefined, "Prewarmed.")), button("Compute leaderboards", () => change("POST", "admin/leaderboards", undefined, "Computed."), "plain")),
     el("div", { className: "scroll card" }, el("table", {}, el("thead", {}, el("tr", {}, ...["Page", "Hits", "Misses", ""].map((each) => el("th", { scope: "col" }, each)))), el("tbody", {}, ...rows)))];
 }
