@@ -112,9 +112,13 @@ def _finalize_and_look(served: Served, admin: httpx.Client) -> None:
     home = served.client.get(f"/api/matches/{LIVE_MATCH}/meta").json()["home"]
     standings = {row["club"]: row for row in served.client.get("/api/league/table").json()}
     goals = served.client.get("/api/league/stats").json()["goals"]
+    versions = served.client.get(f"/api/matches/{LIVE_MATCH}/versions").json()
     done = admin.post(
         f"/api/admin/matches/{LIVE_MATCH}/finalize", json={"home_goals": 2, "away_goals": 0}
     ).json()
+    assert served.client.get(f"/api/matches/{LIVE_MATCH}/versions").json()["meta"] > versions["meta"]
+    live = served.client.get(f"/api/matches/{LIVE_MATCH}/live").json()
+    assert served.client.get(f"/api/matches/{LIVE_MATCH}/meta").json()["result"] == live
     assert {"league:table", "league:results", f"md:{{{LIVE_MATCH}}}:live"} <= {*done["changed"]}
     table = {row["club"]: row for row in served.client.get("/api/league/table").json()}
     assert table[home]["points"] == standings[home]["points"] + 3
@@ -122,6 +126,35 @@ def _finalize_and_look(served: Served, admin: httpx.Client) -> None:
     assert LIVE_MATCH not in [row["id"] for row in served.client.get("/api/league/schedule").json()]
     assert served.client.get("/api/league/stats").json()["goals"] == goals + 2
     assert served.client.get("/api/matches/live").json() == []
+
+
+def test_how_a_past_match_ended_is_on_its_fixed_page(served: Served) -> None:
+    """Its live page is gone after three hours; score, goals, cards and votes stay to be read."""
+    past = served.client.get("/api/league/results").json()[-1]
+    assert served.client.get(f"/api/matches/{past['id']}/live").status_code == 404
+    result = served.client.get(f"/api/matches/{past['id']}/meta").json()["result"]
+    assert result["score"] == past["score"]
+    assert len(result["events"]) == sum(past["score"])
+    assert served.client.get(f"/api/matches/{LIVE_MATCH + 1}/meta").json()["result"] is None
+
+
+def test_users_have_their_own_place(served: Served) -> None:
+    """Their place is that of the leaderboard, also below its first page; without points they have none."""
+    with signed_in(served, "dora") as dora:
+        for query in ("", "?season=1", "?season=all"):
+            board = served.client.get(f"/api/leaderboards/season{query}").json()
+            own = dora.get(f"/api/me/leaderboards/season{query}")
+            assert own.headers["cache-control"] == "private, no-store"
+            assert {"name": "dora", **own.json()} in board
+        for unknown in ("month", "season?season=0", "week?season=1"):
+            assert dora.get(f"/api/me/leaderboards/{unknown}").status_code == 404
+    with referee(served) as admin:
+        assert admin.get("/api/me/leaderboards/season").json() == {
+            "rank": None,
+            "points": None,
+            "exact": None,
+        }
+    assert served.client.get("/api/me/leaderboards/season").status_code == 401
 
 
 def test_predictions_are_private_and_bring_points(served: Served, admin: httpx.Client) -> None:
@@ -137,11 +170,11 @@ def test_predictions_are_private_and_bring_points(served: Served, admin: httpx.C
         assert {"Cookie", "Authorization"} <= {*his.headers["vary"].split(", ")}
         crossed = dora.get("/api/me/predictions", headers={"if-none-match": his.headers["etag"]})
         assert (crossed.status_code, crossed.json()) == (200, hers.json())
+        before = carl.get("/api/me/leaderboards/week").json()["points"]
         result = {"home_goals": 3, "away_goals": 1, "override": True}
         admin.post(f"/api/admin/matches/{match['id']}/finalize", json=result).raise_for_status()
         assert carl.put(path, json={"home_goals": 0, "away_goals": 0}).status_code == 409
-        board = until(lambda: _with_points(served, "carl", 3))
-        assert board["points"] >= 3
+        assert until(lambda: _with_points(served, "carl", before + 3))
     assert served.client.get("/api/me/predictions").status_code == 401
 
 

@@ -162,6 +162,32 @@ def test_the_same_goal_from_two_people_is_asked_about(admin: httpx.Client, helpe
     assert _score(admin, path) == (2, 1)
 
 
+def test_the_clock_of_a_match_counts_in_the_browser(served: Served, admin: httpx.Client) -> None:
+    """Pages have when it began, without the breaks; a minute that is set by hand moves it, until a half."""
+    path = _fixture(admin)
+    public = f"/api/matches/{path.rpartition('/')[2]}/live"
+
+    def minute() -> float | None:
+        """The minute that the clock shows now."""
+        began = served.client.get(public).json()["clock"]
+        return began and 1 + (datetime.now(UTC) - datetime.fromisoformat(began)).total_seconds() / 60
+
+    assert minute() is None
+    _act(admin, path, "start").raise_for_status()
+    assert 1 <= (minute() or 0) < 2
+    admin.put(f"{path}/score", json={"minute": 30, "home_goals": 0, "away_goals": 0}).raise_for_status()
+    assert 30 <= (minute() or 0) < 31
+    _act(admin, path, "goal", side="home").raise_for_status()
+    assert 30 <= (minute() or 0) < 31
+    assert admin.get(path).json()["match"]["minute"] == 30
+    _act(admin, path, "half-time").raise_for_status()
+    assert minute() is None
+    _act(admin, path, "second half").raise_for_status()
+    assert 46 <= (minute() or 0) < 47
+    _act(admin, path, "end").raise_for_status()
+    assert minute() is None
+
+
 def test_two_helpers_at_the_same_time_lose_nothing(served: Served, admin: httpx.Client) -> None:
     """Goals from both, each sent twice at the same moment: every one counts, once, on all pages."""
     path = _started(admin)

@@ -13,6 +13,7 @@ import pytest
 from ephemera.embedded import Postgres, Valkey
 from ephemera.patterns.http_cache import PageRef
 from ephemera_services.league.administration.edits import SERVICE
+from ephemera_services.league.tables import events
 from tests.defects.service_apps import opened
 from tests.services.league_pages import LeaguePages
 from tests.services.league_users import LIVE_MATCH
@@ -62,8 +63,24 @@ async def _assert_complete(
     return changed
 
 
+async def _rename_scorers(pages: LeaguePages, match: int) -> None:
+    goals = await pages.sql(f"SELECT id FROM league.events WHERE match_id = {match}")
+    async with pages.service.editor.edit(SERVICE, "another name") as edit:
+        for goal in goals:
+            await edit.update(events, goal.id, player="Lisin", match_id=match)
+
+
+async def _undo_the_last_change(pages: LeaguePages, match: int) -> None:
+    last = await pages.sql(f"SELECT max(id) AS id FROM league.changes WHERE match_id = {match}")
+
+    async def allow(*_: object) -> None:
+        """Undo whatever it is."""
+
+    await pages.service.editor.undo(last[0].id, SERVICE, allow)
+
+
 async def test_every_page_that_shows_a_change_is_new(pages: LeaguePages) -> None:
-    """Scores, minutes, goals, results, corrections and comments, of a league, a cup and a past match."""
+    """Scores, goals, results, corrections, undone ones and comments, of a league, a cup and a past match."""
     matches, supporters = pages.service.matches, pages.service.supporters
     changes: dict[str, Callable[[], Awaitable[Any]]] = {
         "a goal in the score": lambda: matches.set_score(LIVE_MATCH, 31, 1, 0),
@@ -76,6 +93,8 @@ async def test_every_page_that_shows_a_change_is_new(pages: LeaguePages) -> None
         "a result of the cup": lambda: matches.finalize(CUP_MATCH, 2, 1),
         "a correction of a past season": lambda: matches.finalize(PAST_MATCH, 9, 8),
         "a comment": lambda: supporters.comment(USER, LIVE_MATCH, "What a match!"),
+        "another name of a scorer of a past season": lambda: _rename_scorers(pages, PAST_MATCH),
+        "the end of a result": lambda: _undo_the_last_change(pages, CUP_MATCH),
     }
     refs = await pages.all(LIVE_MATCH, CUP_MATCH, PAST_MATCH)
     changed = {name: await _assert_complete(pages, change, refs) for name, change in changes.items()}

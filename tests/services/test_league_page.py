@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from ephemera_services.runtime import DEMO_PASSWORD
 from tests.browsers import running_browser
-from tests.services.league_users import LIVE_MATCH, league, referee
+from tests.services.league_users import LIVE_MATCH, league, referee, sql
 from tests.services.services import Served
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -60,6 +61,15 @@ class Visit:
     def tab(self, name: str) -> None:
         """Open a tab or a part of it."""
         self.page.get_by_role("tab", name=name, exact=True).click()
+
+    def sign_in(self, name: str) -> None:
+        """Sign in as a user of the demonstration."""
+        self.page.get_by_role("button", name="Sign in").click()
+        account = self.page.locator("#account")
+        account.get_by_label("Name").fill(name)
+        account.get_by_label("Password").fill(DEMO_PASSWORD)
+        account.get_by_role("button", name="Sign in").click()
+        playwright.expect(self.page.locator("#me")).to_contain_text(name)
 
     def later(self, seconds: int) -> None:
         """Move the page's clock."""
@@ -189,12 +199,7 @@ def test_a_user_signs_in_and_predicts(visit: Visit) -> None:
     visit.tab("Predictions")
     visit.tab("Mine")
     visit.shows("Sign in to see")
-    visit.page.get_by_role("button", name="Sign in").click()
-    account = visit.page.locator("#account")
-    account.get_by_label("Name").fill("bob")
-    account.get_by_label("Password").fill("correct horse battery")
-    account.get_by_role("button", name="Sign in").click()
-    playwright.expect(visit.page.locator("#me")).to_contain_text("bob")
+    visit.sign_in("bob")
     visit.tab("Open")
     form = visit.page.locator("#content form").first
     form.locator("input").nth(0).fill("7")
@@ -202,6 +207,7 @@ def test_a_user_signs_in_and_predicts(visit: Visit) -> None:
     with visit.page.expect_response(re.compile("/api/me/predictions/")) as waiting:
         form.get_by_role("button", name="Predict").click()
     assert waiting.value.status == 204
+    playwright.expect(form.get_by_role("button", name="Change")).to_be_visible()
     visit.tab("Mine")
     visit.shows("7 : 6")
     visit.page.get_by_role("button", name="Sign out").click()
@@ -236,6 +242,52 @@ def test_a_visitor_registers_and_votes(visit: Visit, served: Served) -> None:
     playwright.expect(visit.page.locator(".votes .own")).to_contain_text("A draw")
 
 
+def test_the_minute_counts_between_polls(visit: Visit, served: Served) -> None:
+    """The clock of a live match goes on in the browser, and nothing is drawn again for it."""
+    with referee(served) as admin:
+        score = {"minute": 12, "home_goals": 3, "away_goals": 2}
+        admin.put(f"/api/admin/matches/{LIVE_MATCH}/score", json=score).raise_for_status()
+    visit.tab("Live")
+    minute = visit.page.locator("#content .minute")
+    playwright.expect(minute).to_have_text(re.compile("^1[23].$"))
+    drawn = visit.drawn
+    visit.context.set_offline(True)
+    visit.later(120)
+    playwright.expect(minute).to_have_text(re.compile("^1[45].$"))
+    assert visit.drawn == drawn
+
+
+def test_a_match_of_the_past_shows_how_it_ended(visit: Visit, served: Served) -> None:
+    """Score, timeline and votes of a result are shown, and no one votes any more."""
+    past = served.client.get("/api/league/results").json()[-1]
+    visit.page.goto(f"{served.url}/#/match/{past['id']}")
+    visit.shows("Full time")
+    visit.shows(" : ".join(map(str, past["score"])))
+    playwright.expect(visit.page.locator(".timeline li")).to_have_count(sum(past["score"]))
+    playwright.expect(visit.page.locator(".votes button").first).to_be_disabled()
+
+
+def test_one_sees_the_own_place_below_the_first_page(
+    visit: Visit, served: Served, places: dict[str, str]
+) -> None:
+    """A leaderboard has fifty rows, and after them one's own."""
+    sql(places, "UPDATE league.ranks SET rank = rank + 100 WHERE board = 'week'")
+    fans = "SELECT 'fan-' || n, 'none', 'user' FROM generate_series(1, 50) n RETURNING id"
+    added = sql(places, f"INSERT INTO league.users (name, password_hash, role) {fans}")
+    for rank, (user_id,) in enumerate(added, 1):
+        sql(places, f"INSERT INTO league.ranks VALUES ('week', {rank}, {user_id}, 99, 9)")
+    with referee(served) as admin:
+        page = {"pattern": "lb:{board}", "fields": {"board": "week"}}
+        admin.post("/api/admin/cache/invalidate", json=page).raise_for_status()
+    visit.sign_in("bob")
+    visit.tab("Leaders")
+    visit.tab("Week")
+    rows = visit.page.locator("#content tbody tr")
+    playwright.expect(rows).to_have_count(51)
+    playwright.expect(rows.last).to_have_class("mine")
+    playwright.expect(rows.last).to_contain_text(re.compile("^10[1-4]bob"))
+
+
 def test_the_first_view_is_small(browser: Any, served: Served) -> None:
     """Everything that a first visit loads is below 60 KB, and comes from the service alone."""
     with browser.new_context() as context:
@@ -249,8 +301,12 @@ def test_the_first_view_is_small(browser: Any, served: Served) -> None:
     assert sum(sizes.values()) < 60_000, sizes
 
 
+TABLES_OF_PHONES = {"": "td .form", "#/league/stats": "th:has-text('Goals')"}
+"""What of a table must not be hidden on a phone."""
+
+
 @pytest.mark.parametrize(
-    "address", ["", "#/live/matches", f"#/match/{LIVE_MATCH}", "#/league/schedule", "#/predictions/open"]
+    "address", [*TABLES_OF_PHONES, "#/live/matches", f"#/match/{LIVE_MATCH}", "#/predictions/open"]
 )
 def test_screens_fit_a_phone(browser: Any, served: Served, address: str) -> None:
     """Nothing is wider than a small phone."""
@@ -259,6 +315,8 @@ def test_screens_fit_a_phone(browser: Any, served: Served, address: str) -> None
         page.goto(f"{served.url}/{address}")
         page.locator("#content[data-drawn]").wait_for()
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        if address in TABLES_OF_PHONES:
+            playwright.expect(page.locator(TABLES_OF_PHONES[address]).first).to_be_visible()
 
 
 def test_a_season_is_chosen_and_has_an_address(visit: Visit, served: Served) -> None:

@@ -72,7 +72,8 @@ def live_pages(match_id: int) -> list[PageRef]:
 
 def event_pages(match: Any) -> list[PageRef]:
     """The pages that show goals and cards of a match."""
-    return [*live_pages(match.id), *season_pages(match.season_id, (_STATS,)), ADMIN_STATS.at()]
+    result = [META.at(match_id=str(match.id))] if match.status == "finished" else []
+    return [*live_pages(match.id), *result, *season_pages(match.season_id, (_STATS,)), ADMIN_STATS.at()]
 
 
 class Affected(msgspec.Struct):

@@ -39,6 +39,14 @@ class Me(BaseModel):
     role: Literal["user", "helper", "admin"]
 
 
+class Place(BaseModel):
+    """A user's place on a leaderboard; null without points on it."""
+
+    rank: int | None = None
+    points: int | None = None
+    exact: int | None = None
+
+
 class Score(RequestBody):
     """A score: predicted, or final."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import Row, Select, and_, case, desc, func, literal, or_, select, text
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -41,6 +41,7 @@ LIVE_RETENTION = timedelta(hours=3)
 LIVE_LIFETIME = timedelta(minutes=3)
 """The lifetime of a live page outside match windows, fresh and stale together."""
 BOARDS = ("season", "week")
+HALF = timedelta(minutes=45)
 PLAYED = ("live", "finished")
 """The statuses of matches that have a score."""
 _ID = re.compile(r"[1-9][0-9]{0,14}")
@@ -257,35 +258,42 @@ async def _match(engine: AsyncEngine, match_id: str, *queries: Select[Any]) -> l
 
 
 async def match_meta(engine: AsyncEngine, match_id: str) -> dict[str, Any] | None:
-    """The fixed data of a match."""
-    results = await _match(engine, match_id)
+    """The fixed data of a match, and of a finished one how it ended: its live page is gone later."""
+    results = await _match(engine, match_id, *_events_and_votes(match_id))
     if results is None:
         return None
-    row = results[0][0]
+    (row,), events_, votes_ = results
     names = ("id", "stage", "round", "home_id", "away_id", "home", "away", "kickoff", "venue")
-    return {name: row._mapping[name] for name in names}
+    meta = {name: row._mapping[name] for name in names}
+    return meta | {"result": _progress(row, events_, votes_) if row.status == "finished" else None}
 
 
 async def match_live(engine: AsyncEngine, match_id: str) -> dict[str, Any] | None:
     """The score, the events and the votes; None three hours after the end of the match."""
-    number = parse_id(match_id) or 0
-    match_events = select(events).where(events.c.match_id == number).order_by(events.c.minute, events.c.id)
-    vote_counts = (
-        select(votes.c.choice, func.count().label("number"))
-        .where(votes.c.match_id == number)
-        .group_by(votes.c.choice)
-    )
-    results = await _match(engine, match_id, match_events, vote_counts, select(func.now().label("now")))
+    now = select(func.now().label("now"))
+    results = await _match(engine, match_id, *_events_and_votes(match_id), now)
     if results is None:
         return None
     (row,), events_, votes_, (clock,) = results
     if row.ended_at is not None and clock.now - row.ended_at > LIVE_RETENTION - LIVE_LIFETIME:
         return None
+    return _progress(row, events_, votes_)
+
+
+def _events_and_votes(match_id: str) -> tuple[Select[Any], Select[Any]]:
+    number = parse_id(match_id) or 0
+    counted = select(votes.c.choice, func.count().label("number")).where(votes.c.match_id == number)
+    of_match = select(events).where(events.c.match_id == number)
+    return of_match.order_by(events.c.minute, events.c.id), counted.group_by(votes.c.choice)
+
+
+def _progress(row: Row[Any], events_: list[Row[Any]], votes_: list[Row[Any]]) -> dict[str, Any]:
     return {
         "id": row.id,
         "status": row.status,
         "phase": row.phase,
         "minute": row.minute,
+        "clock": clock_start(row),
         "score": [row.home_goals, row.away_goals],
         "events": [
             {"minute": each.minute, "kind": each.kind, "side": each.side, "player": each.player}
@@ -336,8 +344,27 @@ async def matches_live(engine: AsyncEngine) -> list[dict[str, Any]]:
         goal = {"minute": each.minute, "side": each.side, "player": each.player}
         of_match.get(each.match_id, []).append(goal)
     return [
-        {**_summary(row), "phase": row.phase, "minute": row.minute, "goals": of_match[row.id]} for row in rows
+        {
+            **_summary(row),
+            "phase": row.phase,
+            "minute": row.minute,
+            "clock": clock_start(row),
+            "goals": of_match[row.id],
+        }
+        for row in rows
     ]
+
+
+def clock_start(match: Row[Any]) -> datetime | None:
+    """When the clock of a match would have begun without a break; None while it stands.
+
+    Its minute is the number of whole minutes since then, and one: so a page stays the same while it counts.
+    """
+    if match.phase not in ("first half", "second half") or match.phase_since is None:
+        return None
+    if match.minute_at is not None:
+        return cast("datetime", match.minute_at - timedelta(minutes=match.minute - 1))
+    return cast("datetime", match.phase_since - (HALF if match.phase == "second half" else timedelta(0)))
 
 
 async def club_matches(engine: AsyncEngine, id: str) -> dict[str, Any] | None:
@@ -418,12 +445,23 @@ async def leaderboard(engine: AsyncEngine, board: str, season: str = CURRENT) ->
     """The first page of a leaderboard."""
     if board not in BOARDS:
         return None
-    name: Any = board
-    if board == "season":
-        name = ALL if season == ALL else board_of(current_season() if season == CURRENT else season)
     query = select(ranks, users.c.name).join(users, users.c.id == ranks.c.user_id)
-    (rows,) = await _fetch_all(engine, query.where(ranks.c.board == name).order_by(ranks.c.rank).limit(50))
+    shown = query.where(ranks.c.board == _board_name(board, season)).order_by(ranks.c.rank).limit(50)
+    (rows,) = await _fetch_all(engine, shown)
     return [{"rank": row.rank, "name": row.name, "points": row.points, "exact": row.exact} for row in rows]
+
+
+async def place(engine: AsyncEngine, user_id: int, board: str, season: str) -> Row[Any] | None:
+    """The rank, points and exact predictions of a user on a leaderboard; None of one who has no rank."""
+    of_user = select(ranks).where(ranks.c.user_id == user_id, ranks.c.board == _board_name(board, season))
+    (rows,) = await _fetch_all(engine, of_user)
+    return rows[0] if rows else None
+
+
+def _board_name(board: str, season: str) -> Any:
+    if board != "season":
+        return board
+    return ALL if season == ALL else board_of(current_season() if season == CURRENT else season)
 
 
 async def boards(_: AsyncEngine) -> list[dict[str, str]]:

@@ -54,7 +54,9 @@ class Matches:
             if match.phase == "before":
                 values |= {"phase": "first half", "phase_since": func.now()}
             await edit.update(matches, match_id, **values)
-            await edit.sql.execute(update(matches).where(matches.c.id == match_id).values(minute=minute))
+            if minute != match.minute:
+                by_hand = update(matches).where(matches.c.id == match_id)
+                await edit.sql.execute(by_hand.values(minute=minute, minute_at=func.now()))
             if minute != match.minute and not edit.rows[-1].columns():
                 edit.rows = [RowChange("matches", match_id, {}, {}, {"minute": 0})]  # most updates of a match
 

@@ -20,11 +20,13 @@ from ephemera.errors import ConnectionFailed, LoadFailed, StillLoading
 from ephemera.patterns.http_cache import PageRef
 from ephemera.patterns.write_behind import Batch, Flusher, RecordTable
 from ephemera.web import unavailable
+from ephemera_services.league.administration.edits import count_live_revisions
 from ephemera_services.league.keys import (
     ACHIEVEMENTS,
     ADMINS,
     COMMENTS,
     LIVE,
+    META,
     MINE,
     SITE,
     VERSIONS,
@@ -115,9 +117,10 @@ class Supporters:
         """Invalidate the pages of votes that are in SQL; retried if it fails."""
         match_ids = sorted({int(record["match_id"]) for record in batch.records()})
         async with self._engine.begin() as sql:
-            count = update(matches).where(matches.c.id.in_(match_ids))
-            await sql.execute(count.values(live_revision=matches.c.live_revision + 1))
+            counting = count_live_revisions(match_ids).returning(matches.c.id, matches.c.status)
+            final = [row.id for row in await sql.execute(counting) if row.status == "finished"]
         targets = [page.at(match_id=str(each)) for each in match_ids for page in (LIVE, VERSIONS)]
+        targets += [META.at(match_id=str(each)) for each in final]  # they voted before its end
         await self._site.bump(*targets)
         logger.info("flushed votes", extra={"votes": len(batch.rows), "matches": len(match_ids)})
         for each in match_ids:

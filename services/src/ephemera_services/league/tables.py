@@ -122,6 +122,7 @@ matches = Table(
     ),
     _instant("phase_since", nullable=True),
     _count("minute"),
+    Column("minute_at", DateTime(timezone=True), comment="when it was set by hand; null: the phase counts"),
     _count("home_goals"),
     _count("away_goals"),
     _instant("ended_at", nullable=True),
@@ -204,6 +205,7 @@ ranks = Table(
     Column("points", Integer, nullable=False),
     Column("exact", Integer, nullable=False, comment="exactly predicted scores"),
 )
+Index("ranks_by_user", ranks.c.user_id, ranks.c.board)
 
 computed = Table(
     "computed", metadata, Column("what", Text, primary_key=True), _instant("computed_at", now=True)

@@ -12,6 +12,7 @@ from ephemera_services.league.forms import (
     Comment,
     MatchId,
     Me,
+    Place,
     Posted,
     Queued,
     Registration,
@@ -19,6 +20,8 @@ from ephemera_services.league.forms import (
     SignInForm,
 )
 from ephemera_services.league.keys import LIMITS, Session, Vote
+from ephemera_services.league.loaders import is_board, is_season_board, place
+from ephemera_services.league.seasons import CURRENT
 from ephemera_services.runtime import problem, problems
 
 router = APIRouter()
@@ -62,6 +65,18 @@ async def me(caller: Caller, response: Response) -> Me:
     """Who is signed in."""
     response.headers["cache-control"] = "private, no-store"
     return Me(user_id=caller.user_id, name=caller.name, role=caller.role)
+
+
+@router.get("/api/me/leaderboards/{board}", tags=["me"], responses=problems(404))
+async def own_place(
+    board: str, caller: Caller, service: Service, response: Response, season: str = CURRENT
+) -> Place:
+    """The caller's place on a leaderboard, of which the page of all has only the first ones."""
+    response.headers["cache-control"] = "private, no-store"
+    if not (is_board(board) if season == CURRENT else is_season_board(board, season)):
+        raise problem(404, "There is no such leaderboard.")
+    found = await place(service.engine, int(caller.user_id), board, season)
+    return Place() if found is None else Place(rank=found.rank, points=found.points, exact=found.exact)
 
 
 @router.put("/api/me/predictions/{match_id}", status_code=204, tags=["me"], responses=problems(404, 409, 429))

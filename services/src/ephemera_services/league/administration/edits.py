@@ -16,7 +16,7 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import DateTime, Row, Table, delete, func, insert, select, update
+from sqlalchemy import DateTime, Row, Table, Update, case, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -47,7 +47,7 @@ TABLES = {
 SERVICE = Session("0", "service", "admin")
 """Who makes the changes that no user asks for."""
 _RESULT = {"status", "home_goals", "away_goals"}
-_META = {"kickoff", "venue", "stage", "round", "season_id", "home_id", "away_id"}
+_META = {"status", "kickoff", "venue", "stage", "round", "season_id", "home_id", "away_id"}
 
 
 class RowChange(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -277,13 +277,23 @@ async def _count_revisions(sql: AsyncConnection, rows: Sequence[RowChange]) -> N
     """Count the revisions of matches: clients request the parts whose revision has changed."""
     for row in rows:
         if row.table == "matches":
-            await _count(sql, row.id, "live_revision")
+            await sql.execute(count_live_revisions([row.id]))
             if row.columns() & _META:
                 await _count(sql, row.id, "meta_revision")
         elif row.table == "events":
-            await _count(sql, row.value("match_id"), "live_revision")
+            await sql.execute(count_live_revisions([row.value("match_id")]))
         elif row.table == "comments":
             await _count(sql, row.value("match_id"), "comments_revision")
+
+
+def count_live_revisions(match_ids: Sequence[int]) -> Update:
+    """Count a change of score, events or votes; of a finished match they are on its fixed page, too."""
+    is_final = case((matches.c.status == "finished", 1), else_=0)
+    return (
+        update(matches)
+        .where(matches.c.id.in_(match_ids))
+        .values(live_revision=matches.c.live_revision + 1, meta_revision=matches.c.meta_revision + is_final)
+    )
 
 
 async def _count(sql: AsyncConnection, match_id: int, name: str) -> None:

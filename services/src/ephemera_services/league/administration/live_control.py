@@ -26,6 +26,7 @@ from ephemera_services.league.administration.edits import Edit, lock, recorded, 
 from ephemera_services.league.administration.forms import Action
 from ephemera_services.league.administration_tables import assignments, changes
 from ephemera_services.league.keys import Session
+from ephemera_services.league.loaders import HALF, clock_start
 from ephemera_services.league.tables import events, matches
 from ephemera_services.runtime import problem
 
@@ -33,7 +34,7 @@ EARLIEST_START, LATEST_START = timedelta(minutes=30), timedelta(hours=3)
 """Before and after the kick-off."""
 HELPERS_DAY = timedelta(hours=12)
 """How far from its kick-off a helper controls a match."""
-_HALF = 45  # minutes
+_HALF = HALF // timedelta(minutes=1)
 _STEPS = {
     "half-time": ("first half", "half-time"),
     "second half": ("half-time", "second half"),
@@ -87,11 +88,12 @@ def controlled_by(by: Session) -> Any:
 
 def clock(match: Row[Any], now: datetime | None = None) -> int:
     """The minute of a match, by the time since its phase began."""
-    if match.phase not in ("first half", "second half") or match.phase_since is None:
+    start = clock_start(match)
+    if start is None:
         return int(match.minute)
-    passed = ((now or datetime.now(UTC)) - match.phase_since) // timedelta(minutes=1) + 1
+    passed = ((now or datetime.now(UTC)) - start) // timedelta(minutes=1) + 1
     begun = 0 if match.phase == "first half" else _HALF
-    return int(min(begun + max(passed, 1), begun + 2 * _HALF))
+    return int(min(max(passed, begun + 1), begun + 2 * _HALF))
 
 
 def refuse_far_start(match: Row[Any], *, override: bool, note: str | None) -> None:
@@ -157,7 +159,8 @@ async def _record_event(edit: Edit, match: Row[Any], action: Action) -> None:
     await edit.insert(events, **event, player=player)
     if action.kind == "goal":
         await edit.add(matches, match.id, **{f"{action.side}_goals": 1})
-    await _set_minute(edit, match.id, max(minute, match.minute))
+    if match.minute_at is None:
+        await _set_minute(edit, match.id, max(minute, match.minute))
 
 
 def _require_live(match: Row[Any]) -> None:
@@ -167,4 +170,6 @@ def _require_live(match: Row[Any]) -> None:
 
 async def _set_minute(edit: Edit, match_id: int, minute: int) -> None:
     """Set the shown minute; it is not part of the history: every action moves it on."""
-    await edit.sql.execute(update(matches).where(matches.c.id == match_id).values(minute=minute))
+    await edit.sql.execute(
+        update(matches).where(matches.c.id == match_id).values(minute=minute, minute_at=None)
+    )

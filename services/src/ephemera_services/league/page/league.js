@@ -18,17 +18,17 @@ const TABS = {
     Cup: { every: QUIET, seasonal: true, paths: () => [ofSeason("api/league/bracket")], draw: drawCup },
   },
   Predictions: {
-    Open: { every: QUIET, paths: () => ["api/predictions"], draw: drawOpen },
+    Open: { every: QUIET, paths: () => ["api/predictions", ...(state.me ? ["api/me/predictions"] : [])], draw: drawOpen },
     Mine: { every: QUIET, paths: () => ["api/me/predictions"], draw: drawMine },
   },
   Leaders: {
-    Season: { every: QUIET, seasonal: true, paths: () => [ofSeason("api/leaderboards/season")], draw: drawBoard },
-    Week: { every: QUIET, paths: () => ["api/leaderboards/week"], draw: drawBoard },
+    Season: { every: QUIET, seasonal: true, paths: () => [ofSeason("api/leaderboards/season")], fetch: fetchBoard, draw: drawBoard },
+    Week: { every: QUIET, paths: () => ["api/leaderboards/week"], fetch: fetchBoard, draw: drawBoard },
   },
 };
 const PROFILE = {
   every: QUIET,
-  paths: () => [`api/users/${state.me?.user_id ?? 0}/achievements`, "api/me/predictions"],
+  paths: () => [`api/users/${state.me?.user_id ?? 0}/achievements`, "api/me/predictions", "api/me/leaderboards/season?season=all"],
   draw: drawProfile,
 };
 const CLUB = { every: QUIET, paths: () => [`api/clubs/${state.club}/matches`], draw: drawClub };
@@ -53,7 +53,7 @@ function keyOf(path) { // a private page's snapshot belongs to its user
 // Returns { body, changed, stale } of a path. Throws if the network or the server fails.
 async function ask(path) {
   const known = snapshot(path);
-  const headers = known ? { "If-None-Match": known.etag } : {};
+  const headers = known?.etag ? { "If-None-Match": known.etag } : {};
   const response = await fetch(path, { cache: "no-store", headers });
   const late = Number(/ttl=(-\d+)/.exec(response.headers.get("cache-status") ?? "")?.[1] ?? 0);
   const stale = late < -STALE;
@@ -63,7 +63,7 @@ async function ask(path) {
   const body = await response.json();
   const kept = JSON.stringify({ etag: response.headers.get("etag"), body, at: Date.now() });
   try { localStorage.setItem(keyOf(path), kept); } catch { /* full: it is requested again */ }
-  return { body, changed: true, stale };
+  return { body, changed: JSON.stringify(body) !== JSON.stringify(known?.body), stale };
 }
 
 // --- the poll ------------------------------------------------------------------------------------------
@@ -158,7 +158,10 @@ function show() {
 
 window.addEventListener("hashchange", show);
 document.addEventListener("visibilitychange", () => document.hidden ? schedule() : poll());
-setInterval(() => content.querySelectorAll("[data-until]").forEach((each) => { each.textContent = countdown(each.dataset.until); }), 1000);
+setInterval(() => {
+  content.querySelectorAll("[data-until]").forEach((each) => { each.textContent = countdown(each.dataset.until); });
+  content.querySelectorAll(".minute").forEach((each) => { each.textContent = minute(each.match); });
+}, 1000);
 
 // --- seasons: the list is requested when it is opened, or when the address names a season --------------------
 
@@ -242,24 +245,34 @@ function table(rows, columns, rowClass = () => "") {
       el("td", { className: `${kind(name)} ${WIDE.has(title) ? "wide" : ""} ${name === "points" ? "strong" : ""}` }, row[name]))));
   return el("div", { className: "card scroll" }, el("table", {}, el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...lines)));
 }
-const WIDE = new Set(["W", "D", "L", "Goals", "Form"]);
+const WIDE = new Set(["W", "D", "L", "Scored", "Form"]); // not on phones
 
 function drawTable([rows]) {
   if (!rows?.length) return empty("No club has joined yet.");
   const lines = rows.map((row) => {
     const link = el("a", { href: `#/club/${row.club_id}` }, side(row.club));
     const difference = row.goals[0] - row.goals[1];
-    const form = el("span", { className: "form" }, ...(row.form ?? []).map((each) => el("i", { className: each, title: NAMES[each] }, each)));
+    const formOf = () => el("span", { className: "form" }, ...(row.form ?? []).map((each) => el("i", { className: each, title: NAMES[each] }, each)));
+    const form = formOf(); // a column where there is room for it, otherwise below the name
+    link.firstChild.lastChild.append(formOf());
     return { ...row, club: link, difference: `${difference > 0 ? "+" : ""}${difference}`, scored: row.goals.join(":"), form };
   });
-  const columns = { "#": "rank", Club: "club", P: "played", W: "won", D: "drawn", L: "lost", Goals: "scored", "+/−": "difference", Points: "points", Form: "form" };
+  const columns = { "#": "rank", Club: "club", P: "played", W: "won", D: "drawn", L: "lost", Scored: "scored", "+/−": "difference", Points: "points", Form: "form" };
   return table(lines, columns, (row, place) => (place < 2 ? "first" : place >= rows.length - 2 ? "last" : ""));
 }
 const NAMES = { W: "won", D: "drawn", L: "lost" };
 
-function drawBoard([rows]) {
+async function fetchBoard() { // with one's own place, if it is not among the first
+  const [path] = this.paths();
+  const board = await ask(path);
+  const listed = !state.me || !board.body?.length || board.body.some((row) => row.name === state.me.name);
+  return listed ? [board] : [board, await ask(path.replace("api/", "api/me/"))];
+}
+
+function drawBoard([rows, own]) {
   if (!rows?.length) return empty("No points yet. Predict a match, and be the first.");
-  const lines = rows.map((row) => ({ ...row, name: el("span", {}, row.rank <= 3 ? medal(row.rank) : null, row.name), own: row.name === state.me?.name }));
+  const all = own?.rank ? [...rows, { ...own, name: state.me.name }] : rows;
+  const lines = all.map((row) => ({ ...row, name: el("span", {}, row.rank <= 3 ? medal(row.rank) : null, row.name), own: row.name === state.me?.name }));
   return table(lines, { "#": "rank", Name: "name", Exact: "exact", Points: "points" }, (row) => (row.own ? "mine" : ""));
 }
 const MEDALS = ["#d9a520", "#a9b1b7", "#b3713a"];
@@ -294,7 +307,7 @@ function matchCard(row) {
   const over = row.status === "finished";
   const lost = (mine, theirs) => `goals${over && mine < theirs ? " lost" : ""}`;
   const scorers = (row.goals ?? []).map((goal) => `${goal.player} ${goal.minute}′`).join(", ");
-  const state_ = row.status === "live" ? el("span", { className: "minute" }, minute(row))
+  const state_ = row.status === "live" ? clock(row)
     : el("span", { className: "muted" }, over ? "Full time" : OFF.has(row.status) ? row.status : row.venue ?? "");
   const card = el("button", { type: "button", className: "match" },
     side(row.home), el("span", { className: lost(home, away) }, home),
@@ -308,8 +321,18 @@ function matchCard(row) {
 
 const OFF = new Set(["postponed", "cancelled"]);
 
+// The minute counts here: the data has when the clock began, and stays the same until something happens.
 function minute(live) {
-  return live.phase === "half-time" ? "Half-time" : live.phase === "ended" ? "Full time" : live.minute == null ? "live" : `${live.minute}′`;
+  if (live.phase === "half-time") return "Half-time";
+  if (live.phase === "ended") return "Full time";
+  if (live.minute == null) return "live";
+  const least = live.phase === "second half" ? 46 : 1;
+  const now = live.clock ? Math.floor((Date.now() - new Date(live.clock)) / 60000) + 1 : live.minute;
+  return `${Math.min(Math.max(now, least), least + 89)}′`;
+}
+
+function clock(live) {
+  return Object.assign(el("span", { className: "minute" }, minute(live)), { match: live });
 }
 
 function cards(rows) { return el("div", { className: "grid" }, ...rows.map(matchCard)); }
@@ -327,8 +350,8 @@ function rounds(rows) {
 
 function drawLive([rows]) {
   if (!rows?.length) return empty("No match is being played. The next ones are in the schedule.");
-  // The score as text too, for those who search the page or hear it.
-  return el("div", {}, cards(rows), el("p", { className: "muted" }, rows.map((row) => `${row.home} ${row.score.join(" : ")} ${row.away}`).join(" · ")));
+  // The score as text too, for those who hear the page.
+  return el("div", {}, cards(rows), el("p", { className: "unseen" }, rows.map((row) => `${row.home} ${row.score.join(" : ")} ${row.away}`).join(" · ")));
 }
 
 function drawStats([stats]) {
@@ -348,20 +371,21 @@ function drawClub([club]) {
   if (!club) return empty("There is no such club.");
   const played = club.matches.filter((row) => row.score).reverse();
   const ahead = club.matches.filter((row) => !row.score);
-  return el("div", {}, el("div", { className: "card hero big" }, crest(club.club), el("h2", {}, club.club), el("span", {})),
+  return el("div", {}, el("div", { className: "card hero big" }, el("span", {}), el("b", { className: "club" }, crest(club.club), club.club), el("span", {})),
     el("h2", {}, "Next"), ahead.length ? cards(ahead.slice(0, 4)) : empty("No further match is planned."),
     el("h2", {}, "Played"), played.length ? cards(played) : empty("No match was played yet."));
 }
 
-function drawMatch([meta, live, comments]) {
+function drawMatch([meta, current, comments]) {
   if (!meta) return empty("There is no such match.");
+  const live = current ?? meta.result; // of a match that ended hours ago
   const club = (name, id) => el("a", { className: "club", href: `#/club/${id}` }, crest(name), name);
   const score = live?.status === "live" || live?.status === "finished" ? live.score.join(" : ") : "– : –";
-  const state_ = live?.status === "live" ? el("div", { className: "minute" }, minute(live))
+  const state_ = live?.status === "live" ? el("div", {}, clock(live))
     : el("div", { className: "muted" }, live?.status === "finished" ? "Full time" : OFF.has(live?.status) ? live.status : "");
   const middle = el("div", {}, el("div", { className: "score" }, score), state_);
   const hero = el("div", { className: "card hero big" }, club(meta.home, meta.home_id), middle, club(meta.away, meta.away_id));
-  const about = el("p", { className: "muted line" }, when(meta.kickoff, "full"), ` · ${meta.venue}`);
+  const about = el("p", { className: "muted" }, when(meta.kickoff, "full"), ` · ${meta.venue}`);
   const events = (live?.events ?? []).map((each) => {
     const text = el("span", { title: each.kind }, shape(each.kind === "goal" ? "ball" : "booked"), ` ${each.player}`);
     const cells = [el("span", {}), el("b", {}, `${each.minute}′`), el("span", {})];
@@ -370,7 +394,7 @@ function drawMatch([meta, live, comments]) {
   });
   const timeline = events.length ? [el("h2", {}, "Timeline"), el("ul", { className: "card timeline" }, ...events)] : [];
   const said = (comments ?? []).map((each) => el("p", {}, el("b", {}, each.by), ` ${each.text}`));
-  return el("article", {}, hero, about, ...timeline, el("h2", {}, "Who wins?"), voteBars(meta, live),
+  return el("article", {}, hero, about, ...timeline, el("h2", {}, live?.status === "finished" ? "Who was to win?" : "Who wins?"), voteBars(meta, live),
     el("h2", {}, "Comments"), el("div", { className: "card" },
       el("div", { className: "comments" }, ...(said.length ? said : [el("span", { className: "muted" }, "Be the first to say something.")])),
       commentForm(meta.id)));
@@ -385,7 +409,7 @@ function voteBars(meta, live) {
     const share = total ? Math.round((100 * votes[choice]) / total) : 0;
     const bar = el("i", {});
     bar.style.width = `${share}%`;
-    const button = el("button", { type: "button", className: own === choice ? "own" : "" },
+    const button = el("button", { type: "button", className: own === choice ? "own" : "", disabled: ["finished", "cancelled"].includes(live?.status) },
       el("span", {}, `${own === choice ? "✓ " : ""}${titles[choice]}`), el("span", { className: "bar" }, bar),
       el("span", { className: "count" }, `${share} %`));
     button.setAttribute("aria-label", `${titles[choice]}: ${votes[choice]} of ${total} votes${own === choice ? ", yours" : ""}`);
@@ -416,9 +440,9 @@ function commentForm(match) {
   return form;
 }
 
-function drawOpen([rows]) {
+function drawOpen([rows, placed]) {
   if (!rows?.length) return empty("No match can be predicted at the moment.");
-  const mine = new Map((snapshot("api/me/predictions")?.body ?? []).map((row) => [row.id, row.prediction]));
+  const mine = new Map((placed ?? []).map((row) => [row.id, row.prediction]));
   return el("div", { className: "grid" }, ...rows.map((row) => predictionForm(row, mine.get(row.id))));
 }
 
@@ -438,6 +462,7 @@ function predictionForm(row, placed) {
     const score = Object.fromEntries(goals.map((input) => [input.name, Number(input.value)]));
     if (signedIn() && await send("PUT", `api/me/predictions/${row.id}`, score)) {
       toast(`${row.home} ${score.home_goals} : ${score.away_goals} ${row.away}. Good luck!`);
+      poll();
     }
   });
   return form;
@@ -453,11 +478,11 @@ function drawMine([rows]) {
   return table(lines, { Match: "match", Prediction: "prediction", Result: "result", Points: "points" });
 }
 
-function drawProfile([earned, predictions]) {
+function drawProfile([earned, predictions, place]) {
   if (!state.me || !predictions) return empty("Sign in to see your profile.");
-  const points = predictions.reduce((sum, row) => sum + (row.points ?? 0), 0);
+  const figure = (number, text) => el("div", {}, el("div", { className: "score" }, number ?? "–"), text);
   const badges = (earned?.achievements ?? []).map((name) => el("span", {}, name));
-  return el("div", {}, el("div", { className: "card hero big" }, crest(state.me.name), el("div", {}, el("div", { className: "score" }, points), "points"), el("b", {}, state.me.name)),
+  return el("div", {}, el("div", { className: "card hero big" }, el("b", { className: "club" }, crest(state.me.name), state.me.name), figure(place?.points ?? 0, "points"), figure(place?.rank, "place of all time")),
     el("h2", {}, "Achievements"), badges.length ? el("div", { className: "card badges" }, ...badges) : empty("None yet: predict, comment, come back."),
     el("h2", {}, "Predictions"), drawMine([predictions]));
 }
@@ -472,10 +497,11 @@ function drawTabs() {
   };
   const elsewhere = state.match || state.club || state.profile;
   document.getElementById("tabs").replaceChildren(...Object.entries(TABS).map(([tab, its]) =>
-    button(tab, tab === state.tab && !state.profile, { tab, part: Object.keys(its)[0], season: null })));
-  const parts = Object.keys(TABS[state.tab]);
+    button(tab, tab === state.tab && !elsewhere, { tab, part: Object.keys(its)[0], season: null })));
+  const parts = elsewhere ? [] : Object.keys(TABS[state.tab]);
   document.getElementById("parts").replaceChildren(...(parts.length < 2 ? [] : parts).map((part) =>
-    button(part, part === state.part && !elsewhere, { tab: state.tab, part })));
+    button(part, part === state.part, { tab: state.tab, part })));
+  document.querySelector("#parts [aria-selected=true]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   drawSeasons();
   document.title = elsewhere ? "League" : `${state.part} · League`;
 }
