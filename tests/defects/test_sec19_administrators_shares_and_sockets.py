@@ -16,7 +16,7 @@ from websockets.sync.client import connect
 
 from ephemera.embedded import Postgres, Valkey
 from ephemera.web import Problem
-from ephemera_services.slides.streams import Streams
+from ephemera_services.runtime import OpenStreams
 from tests.defects.service_apps import opened
 from tests.defects.slides_accounts import sign_in
 from tests.services.feed_users import until
@@ -127,7 +127,7 @@ def _accepted(work: Callable[[], object]) -> bool:
 
 def test_sec19_a_closed_stream_makes_room() -> None:
     """Streams are counted while they are open, for each user."""
-    streams, user = Streams(2), UUID(int=1)
+    streams, user = OpenStreams(2), UUID(int=1)
     with streams.opened(user), streams.opened(UUID(int=2)):
         with streams.opened(user), pytest.raises(Problem), streams.opened(user):
             pass

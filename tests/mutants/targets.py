@@ -13,7 +13,7 @@ _ACCESS = (
     "runtime/limited_process.py", "identity/access.py", "identity/accounts.py", "identity/sign_ins.py",
     "identity/signing_keys.py", "identity/revocation_feed.py", "identity/auth_routes.py",
     "identity/admin_routes.py", "slides/access.py", "slides/accounts.py", "slides/api_keys.py",
-    "slides/operator_routes.py", "slides/streams.py", "scripture/access.py", "scripture/users.py",
+    "slides/operator_routes.py", "runtime/open_streams.py", "scripture/access.py", "scripture/users.py",
     "scripture/revocations.py", "league/access.py", "league/accounts.py", "feed/access.py",
 )  # fmt: skip
 

@@ -319,7 +319,8 @@ def test_a_corrected_result_is_in_the_history(served: Served, admin: httpx.Clien
 
 
 def test_what_helpers_do_is_pushed(served: Served, admin: httpx.Client, helper: httpx.Client) -> None:
-    """A helper's panel is told of changes by the same WebSocket as an administrator's."""
+    """A helper's panel is told of changes by the same WebSocket as an administrator's; each may open 20."""
+    from websockets.exceptions import InvalidStatus
     from websockets.sync.client import connect
 
     path = _started(admin)
@@ -329,3 +330,8 @@ def test_what_helpers_do_is_pushed(served: Served, admin: httpx.Client, helper: 
     with connect(url, additional_headers={"Cookie": cookies}) as socket:
         _act(admin, path, "goal", side="home").raise_for_status()
         assert until(lambda: str(number) in str(socket.recv(30)))
+        with ExitStack() as others:
+            for _ in range(19):
+                others.enter_context(connect(url, additional_headers={"Cookie": cookies}))
+            with pytest.raises(InvalidStatus):
+                connect(url, additional_headers={"Cookie": cookies})

@@ -8,7 +8,7 @@ import msgspec
 from fastapi import APIRouter, Response, WebSocket
 
 from ephemera.errors import LoadFailed, StillLoading
-from ephemera.web import RequestSession, fanout_websocket, unavailable
+from ephemera.web import Problem, RequestSession, fanout_websocket, unavailable
 from ephemera_services.league.access import STAFF, Admin, Service, Staff
 from ephemera_services.league.forms import (
     Ad,
@@ -117,9 +117,11 @@ async def updates(websocket: WebSocket) -> None:
     service: League = websocket.app.state.service
     handle = RequestSession.of(websocket)
     session = await handle.get()
-    if not isinstance(session, Session) or session.role not in STAFF:
-        refused = problem(403, "This is for administrators and helpers of matches.")
+    try:
+        if not isinstance(session, Session) or session.role not in STAFF:
+            raise problem(403, "This is for administrators and helpers of matches.")
+        with service.sockets.opened(session.user_id):
+            connection = service.admins.connect(user_id=session.user_id)
+            await fanout_websocket(websocket, connection, allowed=handle.is_valid)
+    except Problem as refused:
         await refused(websocket.scope, websocket.receive, websocket.send)
-        return
-    connection = service.admins.connect(user_id=session.user_id)
-    await fanout_websocket(websocket, connection, allowed=handle.is_valid)

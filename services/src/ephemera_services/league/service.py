@@ -39,10 +39,13 @@ from ephemera_services.league.supporters import Supporters
 from ephemera_services.runtime import (
     BoundSignInAttempts,
     InvalidSettings,
+    OpenStreams,
     Passwords,
     Resources,
     cancel_and_wait,
 )
+
+_SOCKETS = 20  # of one administrator or helper, for each process
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +70,7 @@ class League:
     leaderboards: Leaderboards
     legacy_predictions: LegacyPredictions
     monitor: Monitor
+    sockets: OpenStreams = field(default_factory=lambda: OpenStreams(_SOCKETS))
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     """Background work after a finalization."""
     result_waits: asyncio.Event = field(default_factory=asyncio.Event)

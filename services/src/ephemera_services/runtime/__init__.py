@@ -40,6 +40,7 @@ from ephemera_services.runtime.mail import (
     mail_problems,
 )
 from ephemera_services.runtime.memory import tune_malloc
+from ephemera_services.runtime.open_streams import OpenStreams
 from ephemera_services.runtime.outbound_requests import OutboundFailed, OutboundRequests
 from ephemera_services.runtime.outbox import TransactionalOutbox, outbox_table
 from ephemera_services.runtime.problem_documents import NO_BACKEND, problem, problems, unauthorized
@@ -96,6 +97,7 @@ __all__ = [
     "MailTransport",
     "NewPassword",
     "NoMailServer",
+    "OpenStreams",
     "OutboundFailed",
     "OutboundRequests",
     "Passwords",

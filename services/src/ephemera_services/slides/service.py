@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ephemera import Store
 from ephemera.patterns.usage import BoundUsage
 from ephemera.patterns.write_behind import CounterTable, Flusher
-from ephemera_services.runtime import BearerTokens, Passwords, Resources, advisory_lock
+from ephemera_services.runtime import BearerTokens, OpenStreams, Passwords, Resources, advisory_lock
 from ephemera_services.slides import demo_data
 from ephemera_services.slides.access import Gate
 from ephemera_services.slides.accounts import Accounts
@@ -22,7 +22,6 @@ from ephemera_services.slides.plans import Plans
 from ephemera_services.slides.redis_retry import RetryQueue
 from ephemera_services.slides.settings import Settings
 from ephemera_services.slides.slide_editor import SlideEditor
-from ephemera_services.slides.streams import Streams
 from ephemera_services.slides.tables import shares
 from ephemera_services.slides.usage_counts import UsageRecount
 from ephemera_services.slides.webhooks import Webhooks
@@ -41,7 +40,7 @@ class Slides:
     plans: Plans
     accounts: Accounts
     api_keys: ApiKeys
-    streams: Streams
+    streams: OpenStreams
     workspace: Workspace
     editor: SlideEditor
     brand_kits: BrandKits
@@ -69,7 +68,7 @@ async def open_slides(settings: Settings, resources: Resources) -> AsyncIterator
             plans=Plans(engine, store, retries),
             accounts=Accounts(engine, store, passwords, retries),
             api_keys=ApiKeys(engine),
-            streams=Streams(settings.streams_per_user),
+            streams=OpenStreams(settings.streams_per_user),
             workspace=workspace,
             editor=SlideEditor(engine, workspace),
             brand_kits=BrandKits(engine),

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from uuid import UUID
 
-from ephemera_services.runtime import problem
+from ephemera_services.runtime.problem_documents import problem
 
 
-class Streams:
+class OpenStreams:
     """Counts the open streams of users."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._open: Counter[UUID] = Counter()
+        self._open: Counter[object] = Counter()
 
     @contextmanager
-    def opened(self, user_id: UUID) -> Iterator[None]:
+    def opened(self, user_id: object) -> Iterator[None]:
         """Hold a stream of a user open; 429 if the user has as many as is allowed."""
         if self._open[user_id] >= self._limit:
             detail = f"You have {self._limit} open streams and sockets; close one of them first."
