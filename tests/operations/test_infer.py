@@ -160,6 +160,7 @@ async def test_a_percent_sign_that_no_proposed_pattern_encodes_is_listed(own_val
 
 async def test_secrets_are_not_shown(own_url: str) -> None:
     """Keys and values that look like secrets are not in the source, and their keyspaces are sensitive."""
+    field = "18f33429-f59b-4b69-8d97-06dbb411026b"
     token = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl"
     proposal, catalogue, report = await inferred(
         own_url,
@@ -168,14 +169,16 @@ async def test_secrets_are_not_shown(own_url: str) -> None:
             ("SET", "password:hunter", "v4lue"),
             ("SET", "api_key:abcdefgh", "v4lue"),
             ("HSET", "account:77", "name", "v4lue", "password", "hunter2"),
+            ("HSET", "pending:1", field, "message"),
+            ("SET", "session:ABXV8bBA5dtmQsgbx4_GU1iKDt7", "v4lue"),
             ("SET", "opaque:1", token),
             ("SET", "page:1", "welcome"),
         ],
     )
-    for secret in ("hunter", "v4lue", "abcdefgh", token):
+    for secret in ("hunter", "v4lue", "abcdefgh", "gbx4", field, token):
         assert secret not in proposal.source
     shown = {space.pattern for space in catalogue if not space.sensitive}
-    assert shown == {"page:{page_id}"}
+    assert shown == {"page:{page_id}", "pending:{pending_id}"}
     assert "welcome" in proposal.source
     assert report.unknown.keys == 0
 

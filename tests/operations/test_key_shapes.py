@@ -101,6 +101,9 @@ def test_keys_of_any_catalogue_are_covered(data: st.DataObject) -> None:
         (["user_12", "user_34"], "user_{user_id}"),
         (["app/users/12", "app/users/7"], "app/users/{user_id}"),
         (["page:en-12", "page:en-7"], "page:en-{en_id}"),
+        (["cart:ABXV8bBA5dtmQsgbx4_GU1iKDt7"], "cart:{cart_id}"),  # most of a random id would be a literal
+        (["session:en-12", "session:en-7"], "session:{session_id}"),  # nothing of a session is shown
+        (["9b1deb4d-3b7d-4bad-9bdd-2b0d7b3d0001:a", "9b1deb4d-3b7d-4bad-9bdd-2b0d7b3d0002:a"], "9{id}:a"),
         (["9f3c21ab", "9a77e001"], "9{id}"),
         (["a::1", "a::2"], "a::{a_id}"),
         (["league:table"], "league:table"),

@@ -16,7 +16,7 @@ from ephemera.keyspace import MAX_KEY_LENGTH
 from ephemera.operations.formatting import format_duration, format_keys, format_size
 from ephemera.operations.infer._content_types import ContentType
 from ephemera.operations.libraries import Identified, identify
-from ephemera.operations.survey import SampledKey, Shape, looks_secret
+from ephemera.operations.survey import SampledKey, Shape, form_of, looks_random, looks_secret
 
 _USUAL_LIFETIMES = {
     "seconds": (1, (1, 2, 3, 5, 10, 15, 20, 30, 45)),
@@ -179,7 +179,11 @@ def _content_notes(contents: Sequence[ContentType], names: list[str], *, secret:
         yield "written by Ephemera: declare the type it was written with to read it"
     if "object" in types:
         yield "holds JSON objects"
-    if 0 < len(names) <= _MAX_NAMES:
+    if (
+        0 < len(names) <= _MAX_NAMES
+        and form_of(names[0]) in ("word", "text")
+        and not any(map(looks_random, names))
+    ):
         yield f"fields: {', '.join(ascii(name)[1:-1] for name in names)}"
     elif names:
         yield "many or varying field names"

@@ -279,7 +279,7 @@ class _PatternWriter:
 
     def field(self, values: FieldValues, *, tagged: bool) -> None:
         prefix = values.literal_prefix
-        if prefix and not tagged and not values.split:
+        if prefix and not tagged and not values.split and not looks_secret(self.text):
             self.literal(prefix)
         self._name(values.form)
         if tagged:

@@ -7,6 +7,7 @@ hash tag's brace, where no field can end, all parts are literals.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import takewhile
@@ -28,6 +29,7 @@ MAX_WORDS = 16
 """Different words at one position that still count as literals."""
 
 _FORMS_COUNTED = 200  # values of a field whose forms are counted
+_MARKS = re.compile("[^A-Za-z0-9]+")
 _ALIKE = 3  # nodes with the same words below them, from which on their own words count as data
 
 
@@ -107,13 +109,13 @@ class FieldValues:
 
     @property
     def literal_prefix(self) -> str:
-        """The literal that all values start with, up to a mark, and that is shorter than each of them."""
+        """The words that all values start with, up to a mark, and that are shorter than each of them."""
         prefix = (self.prefix or "")[: self.shortest - 1]
         if self._before_empty and prefix.startswith(self._before_empty):
             return self._before_empty
         if self.form != "text":
             return ""  # dates of one year share a prefix, too
-        while prefix and (prefix[-1].isalnum() or not can_be_literal(prefix)):
+        while prefix and (prefix[-1].isalnum() or not can_be_literal(prefix) or not _are_words(prefix)):
             prefix = prefix[:-1]
         return prefix
 
@@ -237,6 +239,11 @@ def _common_prefix(one: str, other: str) -> str:
     return "".join(
         sign for sign, _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
     )
+
+
+def _are_words(text: str) -> bool:
+    """Whether a text consists of words and marks, not of a part of a random id."""
+    return all(is_word(part) for part in _MARKS.split(text) if part)
 
 
 def _child(nodes: dict[str, Node], part: str) -> Node:
