@@ -1,8 +1,10 @@
 """`ephemera adopt`: where to begin on a server that other libraries use."""
 
+from textwrap import fill
+
 import msgspec
 import typer
-from rich.markup import escape
+from rich.text import Text
 
 from ephemera.cli._command import AsJson, Command, Url, run
 from ephemera.cli._progress import progress_bar
@@ -13,6 +15,8 @@ from ephemera.operations.formatting import format_count
 from ephemera.operations.survey import SurveyOptions
 
 _DOCS = "docs/"
+_INDENT = "   "
+_STYLES = {"first:": "bold", "know:": "yellow", "see": "dim"}
 
 
 def adopt(url: Url, json: AsJson = False) -> None:
@@ -36,10 +40,10 @@ def _show(report: AuditReport, steps: list[AdoptionStep]) -> None:
         console.print(
             f"[bold]{number}. {step.library}[/], {format_count(step.keys, 'key')}, role {step.role}"
         )
-        console.print(f"   first: {escape(step.first)}")
-        for hazard in step.hazards:
-            console.print(f"   [yellow]know:[/] {escape(hazard)}")
-        console.print(f"   [dim]see {_DOCS}{step.page}[/]", "")
+        lines = [("first:", step.first), *(("know:", each) for each in step.hazards)]
+        for label, sentence in [*lines, ("see", f"{_DOCS}{step.page}")]:
+            console.print(_indented(label, sentence, console.width))
+        console.print()
     others = report.unknown.keys - sum(step.keys for step in steps)
     if others:
         console.print(
@@ -47,6 +51,14 @@ def _show(report: AuditReport, steps: list[AdoptionStep]) -> None:
         )
     if not report.unknown.keys:
         console.print("The server is empty.")
+
+
+def _indented(label: str, sentence: str, width: int) -> Text:
+    """A sentence whose lines all begin behind its label."""
+    indent = " " * (len(_INDENT) + len(label) + 1)
+    text = Text(fill(f"{label} {sentence}", width, initial_indent=_INDENT, subsequent_indent=indent))
+    text.stylize(_STYLES[label], len(_INDENT), len(indent))
+    return text
 
 
 COMMAND = Command(
