@@ -60,9 +60,9 @@ def environment(own: Valkey, sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EPHEMERA_DATABASE_URL", sql)
 
 
-async def run(*words: str) -> Any:
+async def run(*words: str, **env: str) -> Any:
     """Run a command next to the test's own event loop."""
-    return await asyncio.to_thread(ephemera, *words)
+    return await asyncio.to_thread(ephemera, *words, env=env)
 
 
 async def dead(jobs: BoundJobs) -> str:
@@ -82,6 +82,9 @@ async def test_jobs_are_listed_by_state_and_kind(jobs: BoundJobs) -> None:
     assert shown.code == 0
     assert waiting in shown.out
     assert "ValueError: no" in shown.out
+    narrow = (await run("jobs", "list", NAME, COLUMNS="80")).out
+    assert waiting in narrow
+    assert max(map(len, narrow.splitlines())) <= 80
     found = msgspec.json.decode((await run("jobs", "list", NAME, "--state", "dead", "--json")).out)
     assert [(job["id"], job["kind"], job["state"]) for job in found] == [(given_up, "ingest", "dead")]
     assert (await run("jobs", "list", NAME, "--kind", "nothing")).out == "No jobs found.\n"

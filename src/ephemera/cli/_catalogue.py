@@ -7,7 +7,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ephemera.cli._command import AsJson, CatalogueArgument, Command, flag
-from ephemera.cli._screens import screen
+from ephemera.cli._screens import print_table, screen
 from ephemera.keyspace import Catalogue
 from ephemera.operations import documentation
 from ephemera.operations.documentation import as_json, as_markdown, tables
@@ -36,16 +36,18 @@ def catalogue(
 def _print_tables(name: Catalogue) -> None:
     console = screen()
     for table in tables(name):
-        console.print(rendered(table), "")
+        print_table(rendered(table), console)
+        console.print()
 
 
 def rendered(documented: documentation.Table) -> Table:
     """A documentation table for a terminal."""
     table = Table(title=documented.title, title_justify="left", show_lines=True)
-    for position, column in enumerate(documented.rows[0]):
+    columns = [column for column in documented.rows[0] if any(row[column] for row in documented.rows)]
+    for position, column in enumerate(columns):
         table.add_column(column, style=None if position else "cyan", overflow="fold")
     for row in documented.rows:
-        table.add_row(*map(escape, row.values()))
+        table.add_row(*(escape(row[column]) for column in columns))
     return table
 
 

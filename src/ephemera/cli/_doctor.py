@@ -6,7 +6,7 @@ import msgspec
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from ephemera.cli._catalogue_lookup import load_catalogue
 from ephemera.cli._command import AsJson, Command, Url, flag, run
@@ -91,7 +91,8 @@ def _checks(health: Health) -> list[Check]:
 def _show(health: Health, capacity: Capacity | None) -> None:
     console = screen(highlight=False)
     for server in health.servers:
-        table = Table("", "check", "figure", "rule", title=escape(f"{server.name} {server.version}"))
+        folded = (Column("figure", overflow="fold"), Column("rule", overflow="fold"))
+        table = Table("", "check", *folded, title=escape(f"{server.name} {server.version}"))
         for check in server.checks:
             table.add_row(_SIGNS[check.status], check.name, escape(check.figure), escape(check.rule))
         console.print(table)
@@ -104,7 +105,7 @@ def _show(health: Health, capacity: Capacity | None) -> None:
 
 
 def _show_capacity(console: Console, capacity: Capacity) -> None:
-    table = Table("keyspace", "keys", "bytes per key", "total", title="Capacity")
+    table = Table(Column("keyspace", overflow="fold"), "keys", "bytes per key", "total", title="Capacity")
     for keyspace in capacity.keyspaces:
         size = "" if keyspace.size is None else format_size(keyspace.size.value)
         table.add_row(escape(keyspace.pattern), f"{keyspace.keys:,}", f"{keyspace.bytes_per_key:,.0f}", size)

@@ -13,7 +13,7 @@ from rich.table import Table
 from ephemera.cli._command import AsJson, CatalogueArgument, Command, Url, flag, run
 from ephemera.cli._flag_errors import option_errors
 from ephemera.cli._progress import progress_bar
-from ephemera.cli._screens import screen
+from ephemera.cli._screens import print_table
 from ephemera.keyspace import Catalogue
 from ephemera.operations.inspect import (
     dead_letters,
@@ -209,7 +209,7 @@ def _show(table: Table, no_rows: str) -> None:
     if not table.row_count:
         typer.echo(no_rows)
         return
-    screen().print(table)
+    print_table(table)
 
 
 _WHERE = "myservice.keys:catalogue --url redis://queue.internal"

@@ -13,7 +13,7 @@ from rich.text import Text
 from ephemera.cli._command import AsJson, Command, Url, flag, run
 from ephemera.cli._job_flags import DatabaseUrl, JobsArgument, QueueUrl, database_errors
 from ephemera.cli._progress import progress_bar
-from ephemera.cli._screens import screen
+from ephemera.cli._screens import print_table, screen
 from ephemera.operations.formatting import format_count, format_duration, format_latency
 
 _MAX_ERROR = 100  # characters of an error in a table
@@ -76,7 +76,7 @@ def schedules(name: JobsArgument, database_url: DatabaseUrl, json: AsJson = Fals
             escape(row.name), escape(row.kind), escape(row.definition), _moment(row.next_run_at),
             _moment(row.last_run_at), row.last_job_id or "",
         )  # fmt: skip
-    screen().print(table)
+    print_table(table)
 
 
 def queues(name: JobsArgument, database_url: DatabaseUrl, json: AsJson = False) -> None:
@@ -99,7 +99,7 @@ def queues(name: JobsArgument, database_url: DatabaseUrl, json: AsJson = False) 
         table.add_row(
             escape(row.queue), state, *(f"{count:,}" for count in counts), *times, _limits(row.settings)
         )
-    screen().print(table)
+    print_table(table)
 
 
 def pause(
@@ -232,7 +232,7 @@ def _table(found: Any) -> None:
             row.id, escape(row.kind), _coloured(row.state), _options(row), str(row.attempts), str(row.steps),
             escape(row.step or ""), _moment(row.created_at), escape(error[:_MAX_ERROR]),
         )  # fmt: skip
-    screen().print(table)
+    print_table(table)
 
 
 def _options(row: Any) -> str:

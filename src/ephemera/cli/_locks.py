@@ -7,7 +7,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ephemera.cli._command import AsJson, CatalogueArgument, Command, Url, run
-from ephemera.cli._screens import screen
+from ephemera.cli._screens import print_table
 from ephemera.operations.inspect import LockState, held_locks
 
 
@@ -23,7 +23,7 @@ def list_locks(name: CatalogueArgument, url: Url, json: AsJson = False) -> None:
     elif not found:
         typer.echo("No locks are held.")
     else:
-        screen().print(_table(found))
+        print_table(_table(found))
 
 
 def _table(found: list[LockState]) -> Table:

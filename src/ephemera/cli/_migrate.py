@@ -12,7 +12,7 @@ from rich.table import Table
 from ephemera.cli._catalogue_lookup import load_catalogue, load_declaration
 from ephemera.cli._command import AsJson, Command, flag, run
 from ephemera.cli._job_flags import DatabaseUrl, database_errors
-from ephemera.cli._screens import screen
+from ephemera.cli._screens import print_table
 
 if TYPE_CHECKING:
     from ephemera.sql import SchemaVersion, SqlSchema
@@ -72,7 +72,7 @@ def current(
     if json:
         _print_json(found)
     else:
-        screen().print(_table(found))
+        print_table(_table(found))
     if not all(each.is_usable for each in found):
         raise typer.Exit(1)
 
