@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from flask import Flask
+from flask import Blueprint, Flask
 from flask.testing import FlaskClient
 from werkzeug.serving import make_server
 
@@ -356,6 +356,28 @@ def test_mistakes_are_found_at_import() -> None:
 
 
 @pytest.mark.standalone("it looks at all keys of one server")
+@pytest.mark.parametrize("name", ["limit", "page"])
+def test_a_limit_or_a_page_above_its_route_is_refused(name: str) -> None:
+    """No request would reach it, so each of the application's requests says so, also of a blueprint's."""
+    eph, app, views = Ephemera(NOWHERE, Catalogue("order")), Flask("order"), Blueprint("views", __name__)
+    eph.init_app(app)
+    app.config["TESTING"] = True
+
+    @views.get("/things/<thing>")
+    def thing(thing: str) -> str:
+        return thing
+
+    decorate: Any = eph.limit("5/minute") if name == "limit" else eph.page("thing:{thing}", fresh=MINUTE)
+    replacement = decorate(thing)
+    app.register_blueprint(views)
+    for _ in range(2):
+        with pytest.raises(InvalidDeclaration, match=r"@eph\.limit and @eph\.page below"):
+            app.test_client().get("/things/tea")
+    app.view_functions["views.thing"] = replacement  # as if it stood below
+    assert app.test_client().get("/things/tea").text == "tea"
+    eph.close()
+
+
 def test_every_key_is_declared(shop: Shop, server: Valkey) -> None:
     """What the application writes is in its catalogue, and has a TTL."""
     client = shop.client()

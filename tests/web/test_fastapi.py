@@ -445,6 +445,45 @@ def test_mistakes_are_found_at_import() -> None:
         eph.limit("1/hour", name="twice")
 
 
+@pytest.mark.parametrize("included", [False, True])
+async def test_a_limit_or_a_page_above_its_route_is_refused(included: bool) -> None:
+    """No request would reach it, so the application does not start, as it does with the right order."""
+    eph = Ephemera(NOWHERE, Catalogue("order"))
+    app = eph.app()
+    router = APIRouter()
+    routes: FastAPI | APIRouter = router if included else app
+
+    minute = timedelta(minutes=1)
+
+    @routes.get("/things/{name}")
+    @eph.limit("9/minute", name="things")
+    @eph.limit("90/hour")
+    async def thing(name: str) -> str:
+        return name
+
+    @routes.get("/pages/{name}")
+    @eph.page("page:{name}", fresh=minute)
+    async def page(name: str) -> str:
+        return name
+
+    if included:
+        app.include_router(router, prefix="/v1")
+    async with eph.lifespan(app):
+        pass
+
+    async def late(name: str) -> str:
+        return name
+
+    routes.get("/late/{name}")(late)
+    for function in (eph.limit("9/minute")(late), eph.page("late:{name}", fresh=minute)(late)):
+        with pytest.raises(InvalidDeclaration, match=r"@eph\.limit and @eph\.page below @app\.get"):
+            async with eph.lifespan(app):
+                pass
+        routes.get("/function/{name}")(function)  # as it should be
+    async with eph.lifespan(app):
+        pass
+
+
 async def test_one_store_at_a_time() -> None:
     """A cached function without an open store says how to open one, and a second one is refused."""
     eph = Ephemera(NOWHERE, Catalogue("single"))

@@ -90,12 +90,11 @@ async def await_loader(pattern: str, load: Callable[..., Awaitable[V]], fields: 
     loading: Any = load(**fields)
     if not isawaitable(loading):
         name = getattr(load, "__qualname__", type(load).__name__)
-        parameters = ", ".join(fields)
+        form = f"{name.rpartition('.')[2].replace('<lambda>', 'load')}({', '.join(fields)})"
         raise InvalidDeclaration(
             pattern,
             f"the loader {name} is not async: it returned {type(loading).__name__}, which cannot be awaited",
-            f"write it as: async def {name.rpartition('.')[2].strip('<>')}({parameters}), with "
-            "asyncio.to_thread(...) for what blocks",
+            f"write it as: async def {form}, with asyncio.to_thread(...) for what blocks",
         )
     value: V = await loading
     return value

@@ -12,6 +12,7 @@ from ephemera.errors import InvalidCookie
 from ephemera.web._asgi import ASGIApp, Header, Message, Problem, Receive, Scope, Send, unavailable
 from ephemera.web._client_address import ClientAddress
 from ephemera.web._cookies import Cookie
+from ephemera.web._decorator_order import check_order, replacing
 from ephemera.web._function_caches import check_cache_options, declare_cache, key_fields
 from ephemera.web._gc_tuning import tune_gc
 from ephemera.web._hardening_middleware import LOOPBACK_HOSTS, HardeningMiddleware, security_headers
@@ -82,6 +83,7 @@ __all__ = [
     "Send",
     "SessionMiddleware",
     "check_cache_options",
+    "check_order",
     "check_rate",
     "check_request",
     "declare_cache",
@@ -94,6 +96,7 @@ __all__ = [
     "limit_refusal",
     "limits_of",
     "progress_websocket",
+    "replacing",
     "security_headers",
     "send_fanout_websocket",
     "send_progress_sse",

@@ -7,7 +7,7 @@ cached function can be called from anywhere. An `Ephemera` therefore has one sto
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from functools import cached_property
@@ -27,6 +27,7 @@ from ephemera.patterns.sessions import Sessions
 from ephemera.web._asgi import Problem, unavailable_because
 from ephemera.web._client_address import ClientAddress
 from ephemera.web._cookies import DEFAULT_COOKIE, Cookie
+from ephemera.web._decorator_order import check_order
 from ephemera.web._fastapi_dependencies import SignedIn, send_problem
 from ephemera.web._function_caches import check_cache_options, declare_cache, purpose_of
 from ephemera.web._gc_tuning import tune_gc
@@ -96,6 +97,7 @@ class Ephemera(Generic[S]):
         self._options: dict[str, Any] = {"required": False, **options}
         self._store: Store | None = None
         self._pages: HttpCache[None] | None = None
+        self._apps: list[FastAPI] = []
 
     def __repr__(self) -> str:
         return f"<Ephemera of {', '.join(catalogue.name for catalogue in self.catalogues)}>"
@@ -121,6 +123,7 @@ class Ephemera(Generic[S]):
                 cookie=self._cookie,
                 when_down=self._when_down,
             )
+        self._apps.append(app)
         app.add_exception_handler(Problem, send_problem)
         app.add_exception_handler(ConnectionFailed, _unavailable)
         app.add_exception_handler(InvalidField, _bad_request)
@@ -139,6 +142,8 @@ class Ephemera(Generic[S]):
     @asynccontextmanager
     async def connect(self, **options: Any) -> AsyncIterator[Store]:
         """Open the store for a block; `options` add to those given before, such as `resources`."""
+        for app in self._apps:
+            check_order(_endpoints(app.routes))
         async with connect(self.url, *self.catalogues, **{**self._options, **options}) as store:
             with self.use(store):
                 yield store
@@ -340,6 +345,14 @@ class Ephemera(Generic[S]):
         after = last_event_id(connection.scope)
         listener = self._opened()[progress].listen(snapshot=snapshot, after=after, **fields)
         return ProgressResponse(listener, allowed=allowed)
+
+
+def _endpoints(routes: Iterable[Any]) -> Iterator[Any]:
+    """The functions of routes, also of mounted applications and included routers."""
+    for route in routes:
+        if endpoint := getattr(route, "endpoint", None):
+            yield endpoint
+        yield from _endpoints(getattr(getattr(route, "original_router", route), "routes", None) or ())
 
 
 async def _unavailable(_request: Request, problem: Exception) -> Any:

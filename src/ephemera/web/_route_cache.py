@@ -28,6 +28,7 @@ from ephemera.errors import InvalidDeclaration
 from ephemera.keyspace import FieldValue, Store
 from ephemera.patterns.cache import Cache
 from ephemera.patterns.http_cache import PageRef, Resource
+from ephemera.web._decorator_order import replacing
 from ephemera.web._function_caches import check_parameters, evaluated_signature, key_fields
 from ephemera.web._http_cache import ResourceApp
 from ephemera.web._openapi import PAGE_MARKER, Marked
@@ -142,7 +143,7 @@ def page_function(
     vars(call).update(
         __signature__=signature.replace(parameters=parameters), resource=resource, at=at, bump=bump
     )
-    return cast("PageFunction[P, R]", call)
+    return replacing(function, cast("PageFunction[P, R]", call))
 
 
 def _check_sources(resource: Resource[Any], signature: inspect.Signature) -> None:

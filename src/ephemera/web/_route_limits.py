@@ -26,6 +26,7 @@ from ephemera.keyspace import FieldValue
 from ephemera.patterns.rate_limits import BoundRateLimits, Claim, Rule
 from ephemera.web._asgi import Scope
 from ephemera.web._client_address import ClientAddress
+from ephemera.web._decorator_order import replacing
 from ephemera.web._fastapi_dependencies import Limited
 from ephemera.web._function_caches import evaluated_signature
 from ephemera.web._limit_declarations import LimitSubject
@@ -119,7 +120,7 @@ def add_dependency(route: F, dependency: params.Depends) -> F:
     others = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters.values()]
     wrapper = _dropping(route, name)
     vars(wrapper)["__signature__"] = signature.replace(parameters=[added, *others])
-    return cast("F", wrapper)
+    return replacing(route, cast("F", wrapper))
 
 
 def _dropping(route: Callable[..., Any], name: str) -> Callable[..., Any]:

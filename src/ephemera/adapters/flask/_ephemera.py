@@ -26,7 +26,16 @@ from ephemera.keyspace import Catalogue, Fixed, Sliding, connect, sliding
 from ephemera.patterns.cache import Cache, LocalCache
 from ephemera.patterns.rate_limits import Rule, WhenDown
 from ephemera.sync import SyncStore
-from ephemera.web import ClientAddress, Problem, check_cache_options, check_rate, declare_cache, unavailable
+from ephemera.web import (
+    ClientAddress,
+    Problem,
+    check_cache_options,
+    check_order,
+    check_rate,
+    declare_cache,
+    replacing,
+    unavailable,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -83,6 +92,14 @@ class Ephemera:
         app.register_error_handler(Problem, as_response)
         app.register_error_handler(ConnectionFailed, lambda _: as_response(unavailable()))
         app.extensions["ephemera"] = self
+        is_checked = False
+
+        @app.before_request
+        def check_once() -> None:
+            nonlocal is_checked
+            if not is_checked:
+                check_order(app.view_functions.values())
+                is_checked = True
 
     @property
     def store(self) -> SyncStore:
@@ -140,7 +157,7 @@ class Ephemera:
                 _send_with_response(self._check(limit))
                 return cast("R", current_app.ensure_sync(view)(*args, **kwargs))
 
-            return limited
+            return replacing(view, limited)
 
         return decorate
 
@@ -220,7 +237,7 @@ class Ephemera:
                 missing=missing,
                 local=local,
             )
-            return cached_view(view, declared, self._opened)
+            return replacing(view, cached_view(view, declared, self._opened))
 
         return decorate
 
