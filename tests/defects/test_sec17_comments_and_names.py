@@ -11,8 +11,9 @@ _FORM = {"name": "ann", "password": "correct horse battery"}
 async def test_sec17_comments_and_predictions_of_a_user_are_limited(
     server: Valkey, postgres: Postgres
 ) -> None:
-    """Ten comments a minute; more are 429, whatever address they come from."""
-    async with opened("league", server, postgres, {"EPHEMERA_LEAGUE_PREDICTIONS_PER_MINUTE": "3"}) as app:
+    """Ten comments a minute; more are 429, whatever address they come from. Queries of the own place, too."""
+    limits = {f"EPHEMERA_LEAGUE_{name}": "3" for name in ("PREDICTIONS_PER_MINUTE", "PAGES_PER_10_SECONDS")}
+    async with opened("league", server, postgres, limits) as app:
         await app.ask("POST", "/api/users", json=_FORM)
         signed_in = await app.ask("POST", "/api/session", json=_FORM)
         me = {"cookie": signed_in.headers["set-cookie"].partition(";")[0]}
@@ -31,6 +32,11 @@ async def test_sec17_comments_and_predictions_of_a_user_are_limited(
             for _ in range(4)
         ]
         assert predicted == [404] * 3 + [429]
+        places = [
+            (await app.ask("GET", f"/api/me/leaderboards/{board}", headers=me)).status_code
+            for board in ("week", "none", "season", "week")
+        ]
+        assert places == [200, 404, 200, 429], "each is a query"
 
 
 async def test_sec17_names_cannot_be_listed_by_number(server: Valkey, postgres: Postgres) -> None:

@@ -67,12 +67,13 @@ async def me(caller: Caller, response: Response) -> Me:
     return Me(user_id=caller.user_id, name=caller.name, role=caller.role)
 
 
-@router.get("/api/me/leaderboards/{board}", tags=["me"], responses=problems(404))
+@router.get("/api/me/leaderboards/{board}", tags=["me"], responses=problems(404, 429))
 async def own_place(
     board: str, caller: Caller, service: Service, response: Response, season: str = CURRENT
 ) -> Place:
     """The caller's place on a leaderboard, of which the page of all has only the first ones."""
     response.headers["cache-control"] = "private, no-store"
+    await consume(service, response, LIMITS["pages"].on(caller.user_id))
     if not (is_board(board) if season == CURRENT else is_season_board(board, season)):
         raise problem(404, "There is no such leaderboard.")
     found = await place(service.engine, int(caller.user_id), board, season)
