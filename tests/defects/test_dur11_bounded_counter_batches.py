@@ -13,6 +13,7 @@ import pytest
 from ephemera import Catalogue, Store, connect
 from ephemera.embedded import Valkey
 from ephemera.patterns.write_behind import Applied, Batch, DeferredCounters, Flusher, Row
+from ephemera.patterns.write_behind._batches import SEAL
 from tests.patterns.event_fixtures import until
 from tests.patterns.write_behind_fixtures import NO_DELAY
 
@@ -83,6 +84,29 @@ async def test_dur11_what_is_added_during_a_flush_is_counted_once(store: Store) 
     await flusher.flush()
     times = {n: (n < 4000) + 3 * (n >= 3500) for n in range(4500)}
     assert sink.sums == {f"p{n}": (1 + n) * often for n, often in times.items()}
+
+
+async def test_dur11_what_is_added_while_a_batch_is_filled_counts(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A counter that was moved, and is added to before the next call moves more, keeps both amounts."""
+    await _add(store, range(2000))
+    run, calls = store.client("queue").run, 0
+
+    async def busy(script: Any, *arguments: Any) -> Any:
+        nonlocal calls
+        reply = await run(script, *arguments)
+        if script is SEAL and reply == 1 and calls < 3:
+            calls += 1
+            await _add(store, range(2000))
+        return reply
+
+    monkeypatch.setattr(store.client("queue"), "run", busy)
+    sink = _Sums()
+    for _ in range(2):
+        await Flusher(store[HITS], sink, **NO_DELAY).flush()
+    assert calls == 3
+    assert sink.sums == {f"p{n}": 4 * (1 + n) for n in range(2000)}
 
 
 async def test_dur11_no_call_moves_more_than_its_share(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

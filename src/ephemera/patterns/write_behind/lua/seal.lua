@@ -31,12 +31,34 @@ local function whole(text)
   return value and value <= 9007199254740991 and value or nil
 end
 
+local function is_amount(text)
+  return #text <= 17 and string.match(text, '^-?%d+$')
+end
+
 local function next_number()
   -- Larger than every earlier number: by the state, or by the clock where the state was lost.
   return math.max(now, (whole(last) or 0) + 1)
 end
 
 if (number or filling) and claimed_by ~= flusher and (whole(claimed_until) or 0) > now then return 0 end
+
+-- Moves some of the counters found. One that was added to since an earlier call moved it is in both hashes, and its amounts
+-- are added up; one with an idempotency key (':key:...') is the same addition, made again.
+local function move(found, first, upto)
+  local fields, new = {}, {}
+  for i = first, upto do fields[#fields + 1] = found[2 * i - 1] end
+  local before = redis.call('HMGET', sealed, unpack(fields))
+  for i, field in ipairs(fields) do
+    local amount = found[2 * (first + i) - 2]
+    if before[i] and string.sub(field, 1, 1) ~= ':' and is_amount(before[i]) and is_amount(amount) then
+      redis.call('HINCRBY', sealed, field, amount)
+    else
+      new[#new + 1], new[#new + 2] = field, amount
+    end
+  end
+  if #new > 0 then redis.call('HSET', sealed, unpack(new)) end
+  redis.call('HDEL', pending, unpack(fields))
+end
 
 -- Moves counters until this call's share or the batch is full, or the pass is over; true when the pass is over.
 local function fill()
@@ -47,14 +69,9 @@ local function fill()
   repeat
     scans = scans + 1
     local reply = redis.call('HSCAN', pending, cursor, 'COUNT', 500)
-    local found, fields = reply[2], {}
+    local found = reply[2]
     local taken = math.min(#found / 2, room)
-    for i = 1, taken do fields[i] = found[2 * i - 1] end
-    for first = 1, taken, 1000 do
-      local upto = math.min(first + 999, taken)
-      redis.call('HSET', sealed, unpack(found, 2 * first - 1, 2 * upto))
-      redis.call('HDEL', pending, unpack(fields, first, upto))
-    end
+    for first = 1, taken, 1000 do move(found, first, math.min(first + 999, taken)) end
     room = room - taken
     if taken < #found / 2 then return false end  -- the same cursor finds the rest of them
     cursor = reply[1]
