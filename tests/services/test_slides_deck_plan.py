@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from io import BytesIO
+from pathlib import Path
 
 import pytest
 
+from ephemera_services import slides as package
 from ephemera_services.slides import DEMO_DOCUMENT
 from ephemera_services.slides.chart_data import chart_data, number
 from ephemera_services.slides.deck import SlideContent, Table
 from ephemera_services.slides.deck_plan import Section, plan_deck
 from ephemera_services.slides.document_text import extract
+from ephemera_services.slides.frame_words import frame_words
 from ephemera_services.slides.key_sentences import MAX_BULLETS, MAX_WORDS, shorten
 from ephemera_services.slides.library import sections_of
 from ephemera_services.slides.text_structure import sentences
@@ -147,6 +151,16 @@ def test_without_documents_it_is_a_skeleton_that_says_so(slides: int) -> None:
     assert all(bullet.startswith("To be written") for bullet in _bullets(deck))
     if slides > 3:
         assert "skeleton" in deck[0].bullets[0]
+
+
+def test_every_language_of_the_page_has_its_frame() -> None:
+    """Who chooses one finds no English in the deck, and something to write on each slide."""
+    page = Path(package.__path__[0], "page", "library.js").read_text()
+    codes = re.findall(r"\b([a-z]{2}): \"", page.partition("LANGUAGES = {")[2].partition("}")[0])
+    assert {"ru", "pl", "cs", "tr", "el"} < set(codes)
+    frames = [frame_words(code) for code in codes]
+    assert len({frame.sources + frame.is_skeleton for frame in frames}) == len(codes)
+    assert all(len(frame.parts) == 6 and all(part.hints for part in frame.parts) for frame in frames)
 
 
 @pytest.mark.parametrize(("language", "agenda"), [("ru", "Содержание"), ("pl-PL", "Plan"), ("xx", "Agenda")])

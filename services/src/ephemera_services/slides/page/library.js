@@ -4,7 +4,7 @@
 const PAGE = 20;
 const STATES = { waiting: "Waiting", running: "Being written", failed: "Failed", dead: "Failed", cancelled: "Cancelled" };
 const LANGUAGES = { en: "English", de: "Deutsch", fr: "Français", es: "Español", it: "Italiano", pt: "Português", pl: "Polski",
-  cs: "Čeština", uk: "Українська", ru: "Русский", tr: "Türkçe", zh: "中文", ja: "日本語" };
+  cs: "Čeština", uk: "Українська", ru: "Русский", el: "Ελληνικά", tr: "Türkçe", zh: "中文", ja: "日本語" };
 const library = { documents: [], documentTotal: 0, chosen: new Set(), presentations: [], total: 0, asked: 0 };
 
 function openLibrary() {
