@@ -132,6 +132,34 @@ def test_pdf_headings_are_found_by_their_font() -> None:
     ]
 
 
+def test_pdf_tables_are_found_and_running_lines_are_not_read() -> None:
+    """Cells are told apart by their gaps; headers and footers end no section, pages no sentence."""
+    file = BytesIO()
+    canvas = Canvas(file)
+    table = [[(40, row[0]), (150, row[1])] for row in ROWS]
+    columns = [[(40, "Two columns"), (200, "of words")], [(40, "a"), (200, "b")], [(40, "c"), (200, "d")]]
+    pages = (
+        [*table, [(40, "Costs fell for the third year. The next report")]],
+        [[(40, "says more. All is well.")], *columns],
+    )
+    for number, lines in enumerate(pages, 1):
+        canvas.setFont("Helvetica-Bold", 14)
+        canvas.drawString(40, 820, "The harbour")
+        canvas.setFont("Helvetica", 11)
+        for at, line in enumerate(lines):
+            for x, text in line:
+                canvas.drawString(x, 700 - 20 * at, text)
+        canvas.drawString(300, 20, f"Page {number} of 2")
+        canvas.showPage()
+    canvas.save()
+    file.seek(0)
+    found = extract(file)
+    assert [chunk["rows"] for chunk in found] == [ROWS, None]
+    assert found[1]["text"].startswith("Costs fell for the third year. The next report says more.")
+    assert found[1]["text"].endswith("Two columns of words a b c d")
+    assert not any("harbour" in chunk["text"] or "Page" in chunk["text"] for chunk in found)
+
+
 def test_sentences_do_not_end_at_abbreviations() -> None:
     """Nor at initials, nor before a small letter."""
     assert sentences("See Dr. Meyer, e.g. on p. 3. It is J. Smith's. Да, т. е. так. Новое.") == [

@@ -84,7 +84,9 @@ def _title_of(sections: Sequence[Section]) -> tuple[str, list[Section]]:
     """The title of a document, which is not a section, and the others."""
     top, *others = sections
     is_title = top.heading and (
-        top.level == 0 or (others and all(section.level > top.level for section in others))
+        top.level == 0
+        or (others and all(section.level > top.level for section in others))
+        or (top.is_divider and others and others[0].level <= top.level)
     )
     if not is_title:
         return "", list(sections)

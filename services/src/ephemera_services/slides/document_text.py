@@ -12,30 +12,23 @@ The module imports nothing of the service, since its process has little time and
 from __future__ import annotations
 
 import codecs
-import logging
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypedDict
+from typing import BinaryIO, TypedDict
 
 from ephemera_services.slides.markdown_text import prose
 from ephemera_services.slides.text_structure import Block, sentences, text_blocks
-
-if TYPE_CHECKING:
-    from pypdf import PageObject
 
 PDF = "application/pdf"
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 PPTX = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
 TEXT = "text/plain"
 
-_MAX_TEXT = 1_000_000  # characters that are read of a document; more than its chunks have
-_MAX_PAGES = 1_000
-_MAX_PAGE_CONTENT = 20_000_000  # bytes of the content of all pages, unpacked
+MAX_TEXT = 1_000_000
+"""Characters that are read of a document; more than its chunks have."""
 _BLOCK = 65_536  # bytes
 _SPACES = re.compile(r"[ \t\u00a0]+")
-_LARGER = 1.12  # times the size of most text, and it is a heading
 _ARCHIVE = b"PK\x03\x04"
 _OLD_OFFICE = b"\xd0\xcf\x11\xe0"  # also what an encrypted DOCX begins with
 _ACCEPTED = "Documents are PDF, DOCX, PPTX or plain text in UTF-8"
@@ -86,7 +79,9 @@ def extract(file: BinaryIO) -> list[Chunk]:
     beginning = file.read(5)
     file.seek(0)
     if beginning == b"%PDF-":
-        blocks = _read("PDF", lambda: text_blocks("\n\n".join(_pages(file))))
+        from ephemera_services.slides.pdf_text import pdf_text
+
+        blocks = _read("PDF", lambda: text_blocks(pdf_text(file)))
     elif beginning.startswith(_ARCHIVE):
         from ephemera_services.slides.office_text import office_blocks
 
@@ -111,7 +106,7 @@ def _read(kind: str, blocks: Callable[[], Iterable[Block]]) -> list[Block]:
 
 def _limited(blocks: Iterable[Block]) -> Iterator[Block]:
     """Blocks without characters that cannot be stored, until there is too much text."""
-    left = _MAX_TEXT
+    left = MAX_TEXT
     for block in blocks:
         rows = None if block.rows is None else [[_clean(cell) for cell in row] for row in block.rows]
         text = _clean(block.text)[:left]
@@ -126,87 +121,9 @@ def _clean(text: str) -> str:
     return _SPACES.sub(" ", text.replace("\x00", "")).encode(errors="replace").decode().strip()
 
 
-def _pages(file: BinaryIO) -> Iterator[str]:
-    from pypdf import PdfReader
-
-    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it logs the content of documents
-    reader = PdfReader(file)
-    if reader.is_encrypted:
-        raise UnreadableDocument("The PDF is encrypted; send one without a password.")
-    tree: Any = reader.root_object["/Pages"]
-    claimed = tree["/Count"]  # counting many pages takes long
-    if claimed > _MAX_PAGES or not 1 <= len(reader.pages) <= _MAX_PAGES:
-        raise UnreadableDocument(f"The PDF must have 1 to {_MAX_PAGES:,} pages; split it.")
-    pages = list(reader.pages)
-    if sum(map(_content_length, pages)) > _MAX_PAGE_CONTENT:  # pages may share it, but each is interpreted
-        raise UnreadableDocument(f"The PDF's pages have more than {_MAX_PAGE_CONTENT:,} bytes of content.")
-    left, found = _MAX_TEXT, []
-    for page in pages:
-        found.append(_page_lines(page))
-        left -= sum(len(line.text) for line in found[-1])
-        if left <= 0:
-            break
-    yield from _with_headings(found)
-
-
-class _Line(NamedTuple):
-    text: str
-    size: float
-    bold: bool
-
-
-def _page_lines(page: PageObject) -> list[_Line]:
-    """The lines of a page, each with the size of its font."""
-    lines, current = [], [("", 0.0, False)]
-
-    def visit(text: str, cm: Any, tm: Any, font: Any, size: float) -> None:
-        scale = abs(cm[3] * tm[3]) or abs(cm[1] * tm[1]) or 1.0
-        bold = "bold" in str((font or {}).get("/BaseFont", "")).lower()
-        for number, part in enumerate(text.split("\n")):
-            if number:
-                lines.append(_line(current))
-                current.clear()
-            current.append((part, size * scale, bold))
-
-    page.extract_text(visitor_text=visit)
-    return [*lines, _line(current)]
-
-
-def _line(parts: list[tuple[str, float, bool]]) -> _Line:
-    filled = [part for part in parts if part[0].strip()]
-    text = "".join(part for part, _, _ in parts).strip()
-    sizes = [round(size, 1) for _, size, _ in filled]
-    return _Line(text, max(sizes, default=0.0), bool(filled) and all(bold for _, _, bold in filled))
-
-
-def _with_headings(pages: list[list[_Line]]) -> Iterator[str]:
-    """The text of pages; lines in a larger or bolder font than most are marked as headings."""
-    letters: Counter[tuple[float, bool]] = Counter()
-    for line in (line for page in pages for line in page):
-        letters[line.size, line.bold] += len(line.text)
-    (body, body_bold), _ = letters.most_common(1)[0] if letters else ((0.0, False), 0)
-    larger = sorted({size for size, _ in letters if size > body * _LARGER}, reverse=True)[:3]
-    for page in pages:
-        yield "\n".join(_marked(line, body, larger, bold=body_bold) for line in page)
-
-
-def _marked(line: _Line, body: float, larger: list[float], *, bold: bool) -> str:
-    emphasized = line.bold and not bold and line.size >= body
-    if not line.text or len(line.text) > _MAX_HEADING or not (line.size > body * _LARGER or emphasized):
-        return "" if line.text.isdecimal() else line.text  # the number of a page
-    level = larger.index(line.size) + 1 if line.size in larger else len(larger) + 1
-    return f"\n{'#' * level} {line.text}\n"
-
-
-def _content_length(page: PageObject) -> int:
-    contents: Any = page["/Contents"].get_object() if "/Contents" in page else []
-    streams = contents if isinstance(contents, list) else [contents]
-    return sum(len(stream.get_object().get_data()) for stream in streams)
-
-
 def _text(file: BinaryIO) -> Iterator[str]:
     decoder = codecs.getincrementaldecoder("utf-8-sig")()
-    left = _MAX_TEXT
+    left = MAX_TEXT
     while block := file.read(_BLOCK):
         text = _decode(block, decoder)
         yield text[:left]
@@ -228,7 +145,8 @@ def _decode(block: bytes, decoder: codecs.IncrementalDecoder, *, final: bool = F
 
 _CHUNK_LENGTH = 350  # characters, approximately
 _MAX_CHUNKS = 2_000
-_MAX_HEADING = 160  # characters
+MAX_HEADING = 160
+"""Characters of a heading; longer lines are text."""
 
 
 def chunks(blocks: Iterable[Block]) -> list[Chunk]:
@@ -256,7 +174,7 @@ def _chunks(blocks: Iterable[Block]) -> Iterator[Chunk]:
         else:
             if empty:
                 yield chunk(heading)
-            section, heading, level, empty = section + 1, block.text[:_MAX_HEADING], block.level or 0, True
+            section, heading, level, empty = section + 1, block.text[:MAX_HEADING], block.level or 0, True
 
 
 def _pieces(paragraphs: Iterable[str]) -> Iterator[str]:
