@@ -136,7 +136,7 @@ def at_odds() -> list[str]:
 
 
 def knows(service: str) -> bool:
-    """Whether a vulnerability service knows what everybody knows."""
+    """Whether a vulnerability service reports a well-known vulnerability."""
     return bool(vulnerabilities(audited(service, VULNERABLE)))
 
 

@@ -21,7 +21,7 @@ from ephemera.blocking._store import BlockingStore
 from ephemera.errors import StoreClosed
 
 HOLDER: ContextVar[int | None] = ContextVar("ephemera_holder", default=None)
-"""The thread that the task of a block stands for."""
+"""The thread on whose behalf the task of a block runs."""
 
 
 class Block:

@@ -2,7 +2,7 @@
 
     score = size x recency x novelty
 
-*Size* is `log2(1 + n)` for the n insights that do not repeat each other, so that a story that everybody
+*Size* is `log2(1 + n)` for the n insights that do not repeat each other, so that a story that everyone
 copied does not hide the rest. *Recency* halves with each day since the newest insight was published.
 *Novelty* is between a quarter, when all of it was in the reader's feed before, and one.
 

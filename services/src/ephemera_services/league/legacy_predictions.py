@@ -37,7 +37,7 @@ from ephemera_services.league.tables import FENCES, legacy_predictions, matches,
 logger = logging.getLogger(__name__)
 
 _CHECK_EVERY = 30.0  # seconds: an operator may add records at any time
-_PAUSE = 0.1  # seconds between batches, for everybody else's queries
+_PAUSE = 0.1  # seconds between batches, for other queries
 _LEFT = legacy_predictions.c.outcome.is_(None)
 _KEY = ("user_id", "match_id")
 

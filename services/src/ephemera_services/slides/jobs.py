@@ -234,7 +234,7 @@ async def notify_user(store: Store, engine: AsyncEngine, row: JobRow) -> None:
 
 
 async def _settle_unfinished(store: Store, engine: AsyncEngine, row: JobRow) -> None:
-    """Release a reservation; if the model was asked in vain, its tokens are counted."""
+    """Release a reservation; tokens of calls without a usable answer are counted."""
     arguments = row.arguments
     which = arguments.get("reservation_id", arguments["presentation_id"])
     reserved = store[USAGE].reservation(arguments["organization_id"], which, arguments["period"])

@@ -22,7 +22,8 @@ it. A `get_or_load` that begins after `delete` has returned never gets such a va
 this process (its claim is verified), not from Redis, and not from the local cache of the process that
 deleted. Local entries of other processes are dropped when the server announces the change, about a round trip
 later, and at `max_age` at the latest. Where the server refuses tracking, no local entry is trusted: each read
-compares the version, and only saves the payload. Local values are shared objects: do not modify them.
+compares the version, and only saves the payload. Callers get copies of mutable local values, unless
+`LocalCache(values="shared")`.
 
 *When Redis is down.* A local entry is served, then a stale one while it is refreshed in the background;
 otherwise the loader runs, shared by the callers of a process that ask for the same, at most `max_loads` at

@@ -341,7 +341,7 @@ class LoadCoordinator(Generic[V]):
                     load.is_waiting = False
 
     async def _give_up(self, load: Load[V], claim: LoadClaim[V]) -> None:
-        """Release a claim to what another has replaced meanwhile, or leave it to the one that does."""
+        """Release this load's claim, or back off while another load holds it."""
         if claim.holder == load.token:
             await self._entries.end(load.keys, load.token)
         elif claim.holder:
