@@ -14,6 +14,7 @@ from tests.security.__main__ import (
     Claim,
     claims_of,
     counted,
+    in_file_order,
     outcomes_of,
     page,
     verdict,
@@ -70,6 +71,13 @@ def test_claims_are_read_from_the_page() -> None:
         Claim("One thing.", ("tests/a.py::test_a", "tests/b.py::test_b")),
         Claim("Bare", ()),
     ]
+
+
+def test_named_tests_run_in_the_order_of_their_files() -> None:
+    """Not by name: in some files an event loop of a browser is open from one test on."""
+    names = (test_claims_are_read_from_the_page, test_every_claim_names_a_test, test_every_named_test_exists)
+    tests = [f"tests/security/test_report.py::{each.__name__}" for each in names]
+    assert in_file_order(tests) == [*tests[1:], tests[0]]
 
 
 def test_what_failed_or_was_not_run_stands_out() -> None:
