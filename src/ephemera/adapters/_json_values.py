@@ -25,7 +25,7 @@ def dumps(value: Any, where: str) -> bytes:
         pass
     raise InvalidValue(
         where,
-        "what JSON can express: text, numbers, booleans, None, lists, and dicts with keys of text",
+        "what JSON can express: text, numbers, booleans, None, lists, and dicts with text keys",
         f"a {type(value).__name__} that is not, or that has something else in it; "
         "convert it, or choose the serializer 'pickle' for a server that only you can write to",
     )

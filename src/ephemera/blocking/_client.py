@@ -181,7 +181,7 @@ class AccessorBinder:
         finally:
             pending.batch = outer
         operation.close()
-        raise RuntimeError("an operation of an accessor awaited something else than replies")
+        raise RuntimeError("an operation of an accessor awaited something other than replies")
 
 
 _ROLES: tuple[Role, ...] = ("cache", "queue")

@@ -136,7 +136,7 @@ def _load(path: Path) -> list[HistoryPoint]:
     except FileNotFoundError:
         return []
     except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
-        log.warning("the history is damaged, and starts again")
+        log.warning("the history is damaged, and is started over")
         return []
     if saved.version != _VERSION:
         return []

@@ -93,14 +93,14 @@ class KeyEntry:
         if not self.may_delete:
             raise KeyNotChanged("it cannot be deleted here")
         if not await self.scope.client.call("UNLINK", self.key):
-            raise KeyNotChanged("it was gone already")
+            raise KeyNotChanged("it no longer exists")
 
     async def expire(self, seconds: int) -> None:
         """Give it a TTL."""
         if not self.may_delete or not 1 <= seconds <= 10**9:
             raise KeyNotChanged("it cannot have this TTL")
         if not await self.scope.client.call("EXPIRE", self.key, seconds):
-            raise KeyNotChanged("it was gone already")
+            raise KeyNotChanged("it no longer exists")
 
 
 async def read_entry(scope: KeyScope, key: bytes, *, undeclared: bool) -> KeyEntry | None:

@@ -306,7 +306,7 @@ def _wrong_types(options: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "invalidated_by is one string", "give a tuple of events, as in invalidated_by=('logout',)"
     elif not all(isinstance(event, str) for event in events):
         yield (
-            f"invalidated_by={events!r} holds something else than strings",
+            f"invalidated_by={events!r} holds something other than strings",
             "name the events, as in invalidated_by=('logout',)",
         )
     if not isinstance(options.get("sensitive", False), bool):

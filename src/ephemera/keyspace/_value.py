@@ -33,7 +33,7 @@ class Get(Protocol[V_co]):
     """The signature of `ValueAccessor.get`."""
 
     def __call__(self, /, *positional: Never, **fields: FieldValue) -> Coroutine[Any, Any, V_co | None]:
-        """The value, or None when the key is absent or holds something else than the declared type."""
+        """The value, or None when the key is absent or holds something other than the declared type."""
 
 
 class _Strings(Accessor):
@@ -93,10 +93,10 @@ class ValueAccessor(_Strings, Generic[V]):
         codec = cast("Codec[V]", keyspace.codec)
         self._encode, self._decode = codec.encode, codec.decode
         self.get: Get[V] = self._make_get(codec)
-        """The value, or None when the key is absent or holds something else than the declared type."""
+        """The value, or None when the key is absent or holds something other than the declared type."""
 
     async def _get(self, /, *positional: Never, **fields: FieldValue) -> V | None:
-        """The value, or None when the key is absent or holds something else than the declared type."""
+        """The value, or None when the key is absent or holds something other than the declared type."""
         if positional:
             raise self._unnamed("get")
         key = self._render(fields)

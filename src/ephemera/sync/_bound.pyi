@@ -310,7 +310,7 @@ class StreamAccessor(Accessor, Generic[V]):
 class ValueAccessor(Accessor, Generic[V]):
     """One value per key, encoded by the keyspace's codec."""
     def get(self, /, *positional: Never, **fields: FieldValue) -> V | None:
-        """The value, or None when the key is absent or holds something else than the declared type."""
+        """The value, or None when the key is absent or holds something other than the declared type."""
     def get_many(self, keys: Iterable[Fields], /) -> list[V | None]:
         """The values of several keys in one round trip, each None as in `get`."""
     def put(

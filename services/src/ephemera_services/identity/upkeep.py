@@ -54,4 +54,4 @@ async def _repeat(engine: AsyncEngine) -> None:
         try:
             await delete_old_rows(engine)
         except SQLAlchemyError as problem:
-            logger.info("old rows stay for now", extra={"problem": type(problem).__name__})
+            logger.info("old rows were not deleted yet", extra={"problem": type(problem).__name__})

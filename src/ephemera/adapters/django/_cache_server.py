@@ -149,7 +149,7 @@ def read_options(options: dict[str, Any]) -> CacheOptions:
         known = ", ".join(f"{each} ({means})" for each, means in _OPTIONS.items())
         raise ImproperlyConfigured(
             f"CACHES: OPTIONS has no {', '.join(sorted(unknown))}; it has {known}. "
-            "User, password, database and timeouts belong into the URL of LOCATION"
+            "User, password, database and timeouts belong in the URL of LOCATION"
         )
     when_down = options.get("when_down", "raise")
     if when_down not in ("raise", "miss"):

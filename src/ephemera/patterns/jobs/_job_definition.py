@@ -240,7 +240,7 @@ def _check_options(job: Job[..., Any]) -> None:
         try:
             _check_storable(name, text)
         except ValueError as problem:
-            raise InvalidValue(job.kind, "texts that PostgreSQL can hold", str(problem)) from None
+            raise InvalidValue(job.kind, "text that PostgreSQL can hold", str(problem)) from None
     compared = given.unique.arguments if given.unique else None
     if unknown := set(compared or ()) - {each.name for each in job._parameters}:
         advice = f"its arguments are {', '.join(each.name for each in job._parameters) or 'none'}"

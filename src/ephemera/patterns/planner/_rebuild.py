@@ -197,7 +197,7 @@ class Rebuilder:
             async with asyncio.timeout(_ABANDON_TIMEOUT):
                 await self._runs.abandon(dataset, problem)
         except Exception:  # what ended the run is what matters
-            _log.info("the user %s is free when the run's time is over", dataset.user_id)
+            _log.info("the user %s is released when the run's time is over", dataset.user_id)
 
     async def _follow(self, update: Awaitable[None]) -> None:
         """Update the working set after SQL; if that fails, a later recount evicts what it has."""

@@ -89,7 +89,7 @@ class Flusher:
         check_durations(name, flush_every=flush_every, claim_timeout=claim_timeout, write_delay=write_delay)
         if write_delay < timedelta(0) or claim_timeout <= timedelta(0):
             given = f"claim_timeout={claim_timeout}, write_delay={write_delay}"
-            raise InvalidValue(name, "a positive claim_timeout, and no negative write_delay", given)
+            raise InvalidValue(name, "a positive claim_timeout and a write_delay of at least 0", given)
         if flush_every <= timedelta(0):
             raise InvalidValue(name, "a positive flush_every", str(flush_every))
         _check_tables(source, sink)

@@ -35,7 +35,7 @@ _PLAIN = socket.socket  # as it is when this is imported: gevent's, if it has pa
 class KernelTimeoutSocket(socket.socket):
     """A socket whose timeout the kernel enforces, for redis-py to use as any other.
 
-    `was_used` says that something else than an exchange has sent or received since the last exchange.
+    `was_used` says that something other than an exchange has sent or received since the last exchange.
     """
 
     was_used = True
