@@ -46,6 +46,12 @@ async def test_matches_are_played_one_after_the_other(app: App) -> None:
         assert answer.status_code == 200
         return answer.json()
 
+    async def something_is_live(response: httpx.Response) -> None:
+        """Also right after a match has ended."""
+        if response.request.url.path.endswith("/finalize"):
+            assert await page("/api/matches/live") != []
+
+    referee._client.http.event_hooks = {"response": [something_is_live]}
     played = len(await page("/api/league/results"))
     for act in range(70):
         await referee.act()

@@ -21,7 +21,7 @@ _PAGES = (
 )
 _UNCHANGED, _SIGNED_OUT = 304, 401
 _SCORERS = ("Orlov", "Belov", "Serov", "Titov", "Panin", "Zorin")
-_LAST_MINUTE = 90
+_NEARLY_OVER = 87
 _GOAL_CHANCE = 0.1
 """For each time that the referee acts: about three goals in a match."""
 _SOON, _PLANNED = timedelta(minutes=25), 3
@@ -116,34 +116,35 @@ class Referee:
         if (await self._client.request("GET", "/api/me")).status_code == _SIGNED_OUT:
             await sign_in(self._client, REFEREE)
         live: list[dict[str, Any]] = await self._client.expect(200, "GET", "/api/matches/live")
-        going_on = [match for match in live if await self._play(match)]
         planned = [
             match
             for match in await scheduled(self._client)
             if match["status"] == "scheduled" and _kickoff(match) < datetime.now(UTC) + _SOON
         ]
-        if not going_on and planned:
+        going_on = [match for match in live if match["minute"] < _NEARLY_OVER]
+        if not going_on and planned:  # before the last one ends: something is always live
             await self._set_score(planned.pop(0), 1, [0, 0])
+        for match in live:
+            await (self._play if match in going_on else self._finalize)(match)
         if len(planned) < _PLANNED:
             await self._plan(max([datetime.now(UTC), *map(_kickoff, planned)]))
 
-    async def _play(self, match: dict[str, Any]) -> bool:
-        """Play some minutes of a match; False if it is over."""
-        path = f"/api/admin/matches/{match['id']}"
+    async def _finalize(self, match: dict[str, Any]) -> None:
+        """End a match with its score."""
+        result = dict(zip(("home_goals", "away_goals"), match["score"], strict=True))
+        await self._client.expect(200, "POST", f"/api/admin/matches/{match['id']}/finalize", json=result)
+        await self._client.expect(200, "GET", "/api/admin/monitoring")
+
+    async def _play(self, match: dict[str, Any]) -> None:
+        """Play some minutes of a match."""
         minute, score = match["minute"] + random.randint(2, 4), match["score"]
-        if minute >= _LAST_MINUTE:
-            result = {"home_goals": score[0], "away_goals": score[1]}
-            await self._client.expect(200, "POST", f"{path}/finalize", json=result)
-            await self._client.expect(200, "GET", "/api/admin/monitoring")
-            return False
         if random.random() < _GOAL_CHANCE:
             side = random.randrange(2)
             score[side] += 1
             name = random.choice(_SCORERS)
             goal = {"minute": minute, "kind": "goal", "side": ("home", "away")[side], "player": name}
-            await self._client.expect(204, "POST", f"{path}/events", json=goal)
+            await self._client.expect(204, "POST", f"/api/admin/matches/{match['id']}/events", json=goal)
         await self._set_score(match, minute, score)
-        return True
 
     async def _set_score(self, match: dict[str, Any], minute: int, score: list[int]) -> None:
         form = {"minute": minute, "home_goals": score[0], "away_goals": score[1]}
