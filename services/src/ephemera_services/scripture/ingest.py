@@ -143,7 +143,9 @@ class Ingest:
             async with self._locks.try_hold(schema=schema) as held:
                 if held is None:
                     raise problem(
-                        409, "An ingest of this schema is in progress: try again when it has finished."
+                        409,
+                        "An ingest of this schema is in progress: try again when it has finished, or two "
+                        "minutes after it was killed.",
                     )
                 yield held
         except (StaleFencingToken, LockLost):
