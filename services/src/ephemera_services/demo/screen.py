@@ -29,11 +29,11 @@ from ephemera_services.demo.servers import Servers
 from ephemera_services.runtime import DEMO_PASSWORD
 
 _DESCRIPTIONS = {
-    "identity": ("/docs", f"accounts and revocable tokens; {ADMINISTRATOR}"),
+    "identity": ("/", f"accounts and revocable tokens; {ADMINISTRATOR}"),
     "slides": ("/", "presentations, written live; Company, anna@company.example"),
-    "scripture": ("/docs", "content, answers, events, an ingest with exact invalidation"),
-    "feed": ("/docs", "clusters of new insights, built when worth it"),
-    "league": ("/", "live matches, polled by ETag; referee, ann, bob"),
+    "scripture": ("/", "a page to read, search and ask; an ingest with exact invalidation"),
+    "feed": ("/", "clusters of new insights, built when worth it"),
+    "league": ("/", "live matches, polled by ETag; ann, bob; at /admin referee, linesman"),
 }
 
 
@@ -89,8 +89,10 @@ class Screen:
         )
         for service in SERVICES:
             path, description = _DESCRIPTIONS[service]
-            description += f"; gRPC at {plan.grpc}" if service == "feed" else ""
+            if service == "feed":
+                description += f"; ann with the token {plan.feed_token}; gRPC at {plan.grpc}"
             self._row(service, plan.urls[service] + path, escape(description))
+        self._row("", "/docs", "the routes of each of them")
         workers = [spec.name for spec in plan.specs if spec.url is None]
         self._row("workers", ", ".join(f"{name} (pid {processes[name].pid})" for name in workers), "")
         first = parse_url(servers.cache_url).database
