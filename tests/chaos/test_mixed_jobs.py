@@ -164,11 +164,14 @@ class Faults:
         return True
 
     async def kill_child(self) -> bool:
-        """SIGKILL to one process of a worker, which the parent replaces."""
-        children = (await self._busy()).children()
-        if children:
-            os.kill(self._chance.choice(children), signal.SIGKILL)
-        return bool(children)
+        """SIGKILL to one process of a worker, which the parent replaces; one that starts has none yet."""
+        async with asyncio.timeout(TAKES_OVER):
+            while True:
+                with suppress(IndexError, OSError):  # none yet, or it has just ended
+                    os.kill(self._chance.choice((await self._busy()).children()), signal.SIGKILL)
+                    return True
+                self._restart_ended()
+                await asyncio.sleep(0.05)
 
     async def hang(self) -> bool:
         """SIGSTOP to a worker for longer than a lease."""

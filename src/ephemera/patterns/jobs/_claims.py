@@ -1,11 +1,11 @@
 """How a worker process claims jobs, keeps them while their attempts last, and completes them.
 
-*Claims.* A batch is one statement: `FOR UPDATE SKIP LOCKED` chooses rows that no other worker is claiming,
-and the UPDATE gives each a fence and a lease. The index of waiting rows is ordered by priority and then by
-the time they are due. The statement goes from priority to priority and reads from each the rows that are due,
-so that a million jobs scheduled for tomorrow cost it nothing. Rows of a kind that the process does not know
-stay where they are. Suspects, which may be what their processes died of, are claimed one at a time, by a
-process that runs nothing else. Jobs whose lease has expired are released first, each second
+*Claims.* A batch is one statement: `FOR NO KEY UPDATE SKIP LOCKED` chooses rows that no other worker is
+claiming, and the UPDATE gives each a fence and a lease. The index of waiting rows is ordered by priority and
+then by the time they are due. The statement goes from priority to priority and reads from each the rows that
+are due, so that a million jobs scheduled for tomorrow cost it nothing. Rows of a kind that the process does
+not know stay where they are. Suspects, which may be what their processes died of, are claimed one at a time,
+by a process that runs nothing else. Jobs whose lease has expired are released first, each second
 (`JobRows.release_expired`).
 
 *Limits.* The settings of the queues are loaded again after a second. Only a claim from a limited queue is a
