@@ -156,5 +156,6 @@ def test_html_is_one_page_that_loads_nothing(shop: Valkey, tmp_path: Path) -> No
     assert "&lt;script&gt;" in page
     assert "<svg" in page
     assert re.findall(r"(?:src|href|url\(|@import|https?:)", page) == []
+    assert 'name="viewport"' in page
     body = page.partition("<body>")[2].partition("</body>")[0]
     ET.fromstring(f"<body>{body.replace('<br>', '<br/>')}</body>")

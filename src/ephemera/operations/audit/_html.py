@@ -14,7 +14,7 @@ from ephemera.operations.audit._report import AuditReport, Finding, KeyspaceRepo
 from ephemera.operations.formatting import format_count, format_size
 
 _BAR = 18  # pixels of a bar's height
-_WIDTH = 320  # pixels of the longest bar
+_WIDTH = 240  # pixels of the longest bar: with its figure it fits a phone
 _MAX_BARS = 30
 _STYLE = """
 :root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif }
@@ -24,6 +24,7 @@ th, td { text-align: left; vertical-align: top; padding: .35rem .7rem; border-bo
 code, pre { font: 13px/1.5 ui-monospace, monospace; overflow-wrap: anywhere }
 pre { white-space: pre-wrap; margin: 0 }
 rect { fill: #3b82f6 } text { fill: currentColor; font-size: 12px }
+@media (max-width: 40rem) { th, td { display: block } th, td:has(+ td) { border: 0; padding-bottom: 0 } }
 .problem { color: #dc2626 } .warning { color: #b45309 } .note, .accepted { opacity: .7 }
 """
 
@@ -43,7 +44,8 @@ def as_html(report: AuditReport) -> str:
         f"<h2>Undeclared keys</h2>{_bars(_undeclared(report), sizes=False)}",
         *(f"<p>Not seen: {escape(each)}.</p>" for each in seen.not_seen),
     ]
-    head = f'<meta charset="utf-8"><title>Audit of {escape(name)}</title><style>{_STYLE}</style>'
+    title = f"<title>Audit of {escape(name)}</title><style>{_STYLE}</style>"
+    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width">{title}'
     return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{"".join(sections)}</body></html>\n'
 
 
