@@ -49,6 +49,16 @@ def test_the_report_has_all_parts(shop: Valkey) -> None:
         assert message in outcome.out, message
 
 
+def test_any_server_is_audited_without_a_catalogue(shop: Valkey) -> None:
+    """Every key is undeclared then; nothing of what looks like a secret is shown."""
+    outcome = ephemera("audit", "--url", shop.url)
+    assert outcome.code == 0
+    assert "no catalogue on 1 server" in outcome.out
+    assert "21 undeclared keys" in outcome.out
+    assert "Declared keyspaces" not in outcome.out
+    assert "s3cret" not in outcome.out
+
+
 def test_the_json_report_is_complete(shop: Valkey) -> None:
     """JSON has every keyspace, finding and figure; stderr is empty without a terminal."""
     outcome = ephemera("audit", "--url", shop.url, "--catalogue", SHOP, "--json")

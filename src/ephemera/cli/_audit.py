@@ -39,14 +39,15 @@ _FAIL_ON = (
 def audit(
     url: Url,
     catalogue: Annotated[
-        list[Catalogue],
+        list[Catalogue] | None,
         flag(
             "--catalogue",
-            "A catalogue of the server, by name or module:object; repeatable.",
+            "A catalogue of the server, by name or module:object; repeatable. Without one, keys appear by "
+            "the library that writes them, or by shape.",
             metavar="NAME",
             parser=load_catalogue,
         ),
-    ],
+    ] = None,
     neighbour: Annotated[
         list[Catalogue] | None,
         flag(
@@ -113,7 +114,7 @@ def audit(
         report = run(
             audit_server(
                 url,
-                catalogue,
+                catalogue or [],
                 options,
                 role=role,
                 neighbours=neighbour or (),
@@ -168,6 +169,7 @@ COMMAND = Command(
     "audit",
     audit,
     examples=(
+        ("any server, without a catalogue", "--url redis://legacy.internal"),
         ("what is on a server", _HERE),
         ("a nightly job that fails on undeclared keys or missing TTLs", f"{_HERE} --fail-on unknown,no-ttl"),
         (

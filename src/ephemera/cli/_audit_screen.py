@@ -41,7 +41,8 @@ def parts(report: AuditReport) -> Iterator[RenderableType]:
     """The parts of a report that are not empty."""
     yield _title(report)
     yield _servers(report)
-    yield _keyspaces(report.keyspaces)
+    if report.keyspaces:
+        yield _keyspaces(report.keyspaces)
     if report.unknown.keys:
         yield _unknown(report)
     if any(keyspace.streams for keyspace in report.keyspaces):
@@ -179,10 +180,10 @@ def _since(since: Comparison) -> Group:
     memory = f"{format_size(since.memory_before)} to {format_size(since.memory)}"
     table = _table(f"Since {since.at}, {since.days:.1f} days: memory {memory}", "keyspace", "keys", "size")
     for change in since.changes[:_MAX_CHANGES]:
+        sizes = f"{format_size(change.size_before)} → {format_size(change.size)}"
+        is_known = change.size_before or change.size  # it is not for undeclared keys
         table.add_row(
-            escape(change.pattern),
-            f"{change.keys_before:,} → {change.keys:,}",
-            f"{format_size(change.size_before)} → {format_size(change.size)}",
+            escape(change.pattern), f"{change.keys_before:,} → {change.keys:,}", sizes if is_known else ""
         )
     lines = [f"new: {each}" for each in since.new_findings] + [
         f"gone: {each}" for each in since.gone_findings
