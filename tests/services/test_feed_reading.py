@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from ephemera_services.feed.ranking import score
+from ephemera_services.feed.item_score import score
 from tests.services.feed_client import Client, feed_client
 from tests.services.feed_users import texts
 

@@ -17,8 +17,8 @@ from ephemera.patterns.planner import Dataset, RebuildRun
 from ephemera_services.feed.clusterer import ClusterPool, near_duplicates
 from ephemera_services.feed.embeddings import embed_texts
 from ephemera_services.feed.insights import NO_ORIGIN, Origin
+from ephemera_services.feed.item_score import score
 from ephemera_services.feed.keys import NewVersion
-from ephemera_services.feed.ranking import score
 from ephemera_services.feed.service import Aggregator
 
 logger = logging.getLogger(__name__)
