@@ -24,7 +24,7 @@ WORDS = {
     r"(?<!round[ -])trips?(?!wire)": "round trip",
     r"in hand": "pending",
     r"in vain": "without success, or: for nothing",
-    r"for ever": "forever",
+    r"for[ -]ever": "forever",
     r"everybody": "everyone",
     r"of (its|their) own accord": "by itself, automatically",
     r"comes? along": "arrives, appears",
@@ -32,6 +32,8 @@ WORDS = {
     r"take[ns]? off": "claim the load",
     r"watchtower": "watcher",
     r"at work": "running",
+    r"so many": "this many, a number of, or: too many",
+    r"(?<![^a-z`)] )meanwhile": "in the meantime, since, until then; Meanwhile only begins a sentence",
     r"thereof|therein|herein|hitherto|amiss|aught|naught": "plain words",
 }
 """What to avoid, as regular expressions, and what to write."""

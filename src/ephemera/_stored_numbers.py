@@ -17,7 +17,7 @@ def stored_int(data: bytes | None) -> int | None:
 
 
 def stored_time(seconds: float) -> datetime | None:
-    """Return the time so many seconds after 1970; None for one that no calendar has."""
+    """Return the time that is this many seconds after 1970; None if no calendar has it."""
     try:
         return datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError, OSError):  # infinite, NaN, or after the year 9999

@@ -469,7 +469,7 @@ class StaleFencingToken(EphemeraError):
 
     def __init__(self, key: str, fence: int) -> None:
         super().__init__(
-            f"{key!r}: the fence {fence} is older than one that SQL has seen; the lock was lost meanwhile, "
+            f"{key!r}: the fence {fence} is older than one that SQL has seen; the lock has been lost since, "
             "so roll back and start over"
         )
         self.key = key

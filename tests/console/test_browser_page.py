@@ -116,7 +116,7 @@ async def test_an_edited_value_keeps_its_ttl_and_fits_its_type(server: Valkey) -
             with pytest.raises(KeyNotChanged, match="does not decode"):
                 await shown.replace(wrong)
         await store[PROFILE].put({"name": "Alan"}, user_id=1)
-        with pytest.raises(KeyNotChanged, match="meanwhile"):
+        with pytest.raises(KeyNotChanged, match="in the meantime"):
             await shown.replace('{"name": "Joan"}')
         assert await store[PROFILE].get(user_id=1) == {"name": "Alan"}
         counter = await entry(scope_of(service, VISITS), "visits:start:2026-11-15")

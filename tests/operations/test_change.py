@@ -120,7 +120,7 @@ async def test_what_is_planned_of_records_comes_true(
         (
             declared("counter", "a:{x}", lifetime=permanent(reason="x")),
             declared("counter", "a:{x}"),
-            ["stays-for-ever"],
+            ["never-expires"],
         ),
         (
             declared("counter", "a:{x}"),

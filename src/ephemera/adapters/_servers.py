@@ -96,7 +96,7 @@ class LoopClients:
         return client
 
     def _forget_closed_loops(self) -> None:
-        for loop in list(self._clients):  # other threads add theirs meanwhile
+        for loop in list(self._clients):  # other threads add theirs in the meantime
             if loop.is_closed():
                 self._clients.pop(loop, None)
                 self._contexts.pop(loop, None)

@@ -211,7 +211,7 @@ class LoopThread:
     def park(self) -> None:
         """Take the thread out of its loop for good, because the interpreter ends."""
         self._parking = True
-        with suppress(RuntimeError):  # it was closed meanwhile
+        with suppress(RuntimeError):  # it was closed in the meantime
             self.loop.call_soon_threadsafe(self.loop.stop)
             self._parked.wait(_PARK_PATIENCE)
 

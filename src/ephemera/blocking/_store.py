@@ -81,7 +81,7 @@ class BlockingStore:
         """Run a coroutine of the store or of a pattern, and return its result.
 
         After `timeout` seconds it is cancelled, and `DeadlineExceeded` is raised. This thread runs the
-        callbacks that the coroutine calls meanwhile.
+        callbacks that the coroutine calls in the meantime.
         """
         try:
             self.check_thread()
@@ -161,7 +161,7 @@ class BlockingStore:
             if self._closed:
                 raise closed_error()
             if self._is_starting:  # by this same thread
-                raise Unavailable("the store", "it is connecting, and a signal handler used it meanwhile")
+                raise Unavailable("the store", "it is connecting, and a signal handler used it before that")
             if self._thread is None:
                 self._is_starting = True
                 try:

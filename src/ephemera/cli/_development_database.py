@@ -2,7 +2,7 @@
 
 It is used only if `--development` says so, never because a setting is missing: a worker in production whose
 `--database-url` was forgotten must not start with an empty database. Its data is kept between runs. The first
-worker that needs it starts it, and it ends with that worker; others of the same folder use it meanwhile.
+worker that needs it starts it, and it ends with that worker; others of the same folder share it.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class KeyEntry:
             raise KeyNotChanged("it cannot be edited")
         data = _encoded(self.scope, self.raw, text)
         if not await self.scope.client.run(_REPLACE, (self.key,), (self.raw, data)):
-            raise KeyNotChanged("it was not saved: the value has changed or expired meanwhile")
+            raise KeyNotChanged("it was not saved: the value has changed or expired in the meantime")
         self.raw, self.text = data, _shown(self.scope, data)
 
     async def delete(self) -> None:

@@ -114,7 +114,7 @@ class View:
         return outcome
 
     def notify(self, text: str, tone: str = "good") -> None:
-        """Show a short notification, even if the user has opened another page meanwhile."""
+        """Show a short notification, even if the user has opened another page in the meantime."""
         if self._client.is_deleted:
             return
         with self._client:

@@ -36,7 +36,7 @@ class FieldType(NamedTuple):
 
     type: type[Any]
     parse: Callable[[str], Any]
-    """The value of a text; ValueError when it is none."""
+    """The value of a text; ValueError when it is not one."""
 
 
 def field_text(value: object) -> str:

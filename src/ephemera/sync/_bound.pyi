@@ -948,7 +948,7 @@ class BoundSemanticCache(Generic[V, S2]):
     def hits(self, answer_id: str) -> Hits:
         """Return how often an answer was used, by `Answer.id`."""
     def tally(self, days: int = 1) -> Tally:
-        """Return what all processes did in the last so many days, today included."""
+        """Return what all processes did in the last `days` days, today included."""
 
 class BoundSessions(Generic[S]):
     """The sessions of one store: what `store[SESSIONS]` gives."""

@@ -89,7 +89,7 @@ class ClusterClient:
         return self._route(packed).send(packed)
 
     def send_to(self, reply: ReplyHandler, packed: bytes) -> None:
-        """As `send`, but the outcome goes to `reply`, also that no node can be reached."""
+        """Like `send`, but the outcome goes to `reply`, even if no node can be reached."""
         try:
             node = self._route(packed)
         except (Unavailable, StoreClosed) as error:

@@ -99,7 +99,7 @@ class RepeatedCommand(bytes):
 
     @classmethod
     def of(cls, packed: bytes, attempts: int) -> RepeatedCommand:
-        """The command, sent so many times already."""
+        """The command, which was sent this many times already."""
         self = cls(packed)
         self.attempts = attempts
         return self

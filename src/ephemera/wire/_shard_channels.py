@@ -81,7 +81,7 @@ class ShardChannels:
                 if error.code != "MOVED":
                     raise
                 if self._hubs.get((subscription, channel)) is not hub:
-                    return  # a new slot map has arrived meanwhile, and moves it
+                    return  # a new slot map has arrived in the meantime, and moves it
                 del self._hubs[subscription, channel]
                 await self._refresh()
             else:
@@ -101,7 +101,7 @@ class ShardChannels:
             await hub.join(subscription, [channel], after_gap=True)
         except (ConnectionFailed, ServerError, StoreClosed):
             return  # still moving: the next slot map tries again
-        if (subscription, channel) not in self._hubs:  # it left meanwhile
+        if (subscription, channel) not in self._hubs:  # it has left since
             await hub.withdraw(subscription, [channel])
             return
         self._hubs[subscription, channel] = hub

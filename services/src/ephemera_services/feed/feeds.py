@@ -54,7 +54,7 @@ class Feed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CacheUnavailable(EphemeraError):
-    """The feed cache is unavailable; every read builds its feed meanwhile."""
+    """The feed cache is unavailable; every read builds its feed in the meantime."""
 
 
 class FeedCache(Protocol):

@@ -78,7 +78,7 @@ class Accounts:
         return found
 
     async def change_hash(self, user_id: UUID, password_hash: str, version: int) -> None:
-        """Store another hash of the same password, unless there is a new password meanwhile."""
+        """Store another hash of the same password, unless the password has changed since."""
         same = update(users).where(users.c.id == user_id, users.c.password_version == version)
         async with self._engine.begin() as sql:
             await sql.execute(same.values(password_hash=password_hash))

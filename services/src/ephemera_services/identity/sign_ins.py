@@ -72,7 +72,7 @@ class SignIns:
         self._tokens = tokens
 
     async def begin(self, user_id: UUID, origin: Origin, password_version: int) -> Issued:
-        """Sign a user in whose password was verified, unless it was changed meanwhile."""
+        """Sign in a user whose password was verified, unless it has changed since."""
         sign_in, now = await asyncio.gather(
             self._records.begin_sign_in(str(user_id)), self._revoked.now(str(user_id))
         )

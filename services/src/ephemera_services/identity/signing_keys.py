@@ -75,7 +75,7 @@ class SigningKeys:
     @classmethod
     @asynccontextmanager
     async def open(cls, engine: AsyncEngine, password: Secret) -> AsyncIterator[SigningKeys]:
-        """Load the keys, create the first one if there is none, and poll for changes meanwhile."""
+        """Load the keys, create the first one if there is none, and poll for changes in the meantime."""
         keys = cls(engine, password)
         async with engine.begin() as sql:
             await advisory_lock(sql, _LOCK)

@@ -116,7 +116,7 @@ class LegacyPredictions:
         return list((await sql.execute(query.with_for_update(of=legacy_predictions))).all())
 
     async def _show(self, copied: list[Row[Any]], outcomes: Counter[str]) -> None:
-        """Drop the pages of who has points now, and say how far the migration is."""
+        """Drop the pages of users who have points now, and say how far the migration is."""
         try:
             affected = sorted({str(row.user_id) for row in copied})
             pages = [page.at(user_id=user) for user in affected for page in (MINE, ACHIEVEMENTS)]

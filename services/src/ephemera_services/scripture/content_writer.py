@@ -181,7 +181,7 @@ async def _delete_empty(sql: AsyncConnection, ids: Sequence[str]) -> list[PartOf
     """Delete those of these passages that have no text, with their parts; 409 if a topic names one."""
     with_text = select(texts.c.passage_id).where(texts.c.passage_id == passages.c.id).exists()
     query = select(passages.c.id).where(passages.c.id == func.any(list(ids)), ~with_text)
-    # Locked before topics are searched: no topic can name one meanwhile.
+    # Locked before topics are searched: no topic can name one in the meantime.
     empty = list((await sql.execute(query.order_by(passages.c.id).with_for_update())).scalars())
     naming = text(
         "SELECT id FROM scripture.topics WHERE passages ?| CAST(:ids AS text[]) ORDER BY id LIMIT 10"

@@ -3,7 +3,7 @@
 *Fencing.* A lock keeps others out and is renewed while the process runs. It can be lost: the process hangs
 for longer than the lease, or Redis loses its data. Then another ingest may start with a larger fencing token,
 and SQL refuses the smaller one. The check is the first statement of the writing transaction, so no one else
-writes meanwhile. Unchanged rows are not touched, and the changes are reported exactly (`content_writer`).
+writes until it ends. Unchanged rows are not touched, and the changes are reported exactly (`content_writer`).
 
 *Invalidation.* Exactly what changed is invalidated in every cache (`invalidation`), and published as an
 event, which is already in SQL: if the process dies in between, the relay publishes it, and its consumer

@@ -211,7 +211,7 @@ def _slide(found: dict[str, Any], title: str) -> WrittenSlide:
 
 
 def _table(found: Any) -> Table | None:
-    """A table with rows; anything else is none."""
+    """The table, if it has rows; otherwise None."""
     if not isinstance(found, dict) or not isinstance(found.get("rows"), list):
         return None
     rows = [row for row in (found.get("header"), *found["rows"]) if isinstance(row, list)]

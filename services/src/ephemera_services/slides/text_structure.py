@@ -122,7 +122,7 @@ def _group(lines: list[str]) -> Iterator[Block]:
 
 
 def _paragraph(lines: list[str]) -> str:
-    """Lines as one; a word that was broken at the end of a line is whole again."""
+    """Join lines, and words that were hyphenated at the end of one."""
     parts = lines[:1]
     for before, line in pairwise(lines):
         broken = before[-3:-1].isalpha() and before[-1] == "-" and line[:1].islower()
@@ -134,7 +134,7 @@ def _paragraph(lines: list[str]) -> str:
 
 
 def _cells(line: str) -> list[str] | None:
-    """The cells of a line of a table; None if it is none."""
+    """The cells of a line of a table; None for any other line."""
     stripped = line.strip()
     if stripped.startswith("|") and stripped.count("|") > 1:
         return [cell.strip() for cell in stripped.strip("|").split("|")]

@@ -76,7 +76,7 @@ class ExtractiveWriter:
     async def slide(
         self, brief: Brief, number: int, outline: Outline, sources: Sources, *, key: str
     ) -> WrittenSlide:
-        """The planned slide; if a document was deleted meanwhile, its title alone."""
+        """The planned slide; if a document was deleted in the meantime, its title alone."""
         del key
         deck = await self._plan(brief, sources)
         title = outline.slides[number - 1]

@@ -7,9 +7,9 @@
 without one, as everywhere in cachelib.
 
 *Values.* JSON by default, since what Redis holds is untrusted input. `serializer="pickle"` is the format of
-cachelib's own `RedisCache`, so that both read each other's values; who can write to the server can then
-run code in this process. What JSON would change (a tuple, a key that is not text) is refused. What cannot be
-decoded is a miss.
+cachelib's own `RedisCache`, so that both read each other's values; anyone who can write to the server can
+then run code in this process. What JSON would change (a tuple, a key that is not text) is refused. What
+cannot be decoded is a miss.
 
 *When Redis is down.* Calls raise `ConnectionFailed` at once, or after the timeout of the URL.
 """

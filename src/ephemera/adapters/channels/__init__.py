@@ -21,7 +21,7 @@ members; all that is sent at once shares writes. All consumers of a process rece
 of its own.
 
 *When Redis is down.* Sending raises `ConnectionFailed`. Consumers keep waiting, and receive again when the
-server is back; what was sent meanwhile is not there.
+server is back; what was sent in the meantime is not there.
 """
 
 import importlib.util

@@ -176,7 +176,7 @@ class RedisCache(BaseCache):
         return operations.lifetime_left(left)
 
     def persist(self, key: Any, version: int | None = None) -> bool:
-        """Let a value not expire; False when it did not anyway, or when there is none."""
+        """Remove the TTL of a value; False when it had none, or when there is no value."""
         return bool(self._now(operations.command, 0, "PERSIST", self._key(key, version)))
 
     def expire(self, key: Any, timeout: Any, version: int | None = None) -> bool:

@@ -68,7 +68,7 @@ async def delete_all(client: Any, keys: dict[str, Any]) -> int:
 
 
 async def increment(client: Any, serializer: Serializer, key: str, delta: int) -> int:
-    """Add to a number; one that the server cannot count with is replaced if it has not changed meanwhile."""
+    """Add to a number; one that the server cannot count with is replaced unless it has changed since."""
     while True:
         try:
             added = await client.run(_INCREMENT, (key,), (delta,))

@@ -94,7 +94,7 @@ class SessionStore(SessionBase):
     def begin_sign_in(self, user: object) -> None:
         """Announce a sign-in before the account is read, by the user's primary key.
 
-        If all sessions of the user are ended meanwhile, the response becomes a 401, and no session is left.
+        If all sessions of the user are ended before that, the response becomes a 401, and no session is left.
         """
         self._sign_in = str(user), stored_sessions().begin_sign_in(str(user))
 

@@ -82,7 +82,7 @@ class EphemeraMutex(CacheMutex):
         return True
 
     def release(self) -> None:
-        """Release it, in any thread; a lock that was lost meanwhile is none to release."""
+        """Release it, in any thread; if it has been lost since, nothing is released."""
         block, self._block = self._block, None
         if block is None:
             raise RuntimeError(f"the lock of {self._key!r} is not acquired")

@@ -53,7 +53,7 @@ class FlaskSession(SessionMixin):
     def begin_sign_in(self, user: object) -> None:
         """Announce a sign-in before you read the account.
 
-        If all sessions of the user are ended meanwhile, the response becomes a 401, and no session is left.
+        If all sessions of the user are ended before that, the response becomes a 401, and no session is left.
         """
         self._sign_in = str(user), self._guarded(lambda: self._sessions.begin_sign_in(str(user)))
 
@@ -104,7 +104,7 @@ class FlaskSession(SessionMixin):
             self._token, _ = self._sessions.create(user, text, replacing=replaced, sign_in=sign_in)
             return True
         if text != found.text or self.modified:
-            self._sessions.update(self._token or "", text)  # nothing is written if it was ended meanwhile
+            self._sessions.update(self._token or "", text)  # nothing is written if it has ended since
         if self._rotates:
             rotated = self._sessions.rotate(self._token or "")
             self._token = rotated or self._token

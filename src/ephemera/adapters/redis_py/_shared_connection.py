@@ -108,7 +108,7 @@ def driver_info_of(template: Any) -> list[tuple[str, ...]]:
 
 
 def is_known_hook(hook: Any) -> bool:
-    """Whether a `redis_connect_func` is none, or the one by which a cluster reads from replicas."""
+    """Whether a `redis_connect_func` is unset, or the one by which a cluster reads from replicas."""
     return hook is None or getattr(hook, "__func__", None) is RedisCluster.on_connect
 
 

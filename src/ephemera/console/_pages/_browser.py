@@ -136,7 +136,7 @@ class _Browser:
         found = [SampledKey(name) for name in await search.more()]
         await inspect_keys(search.scope.client, found)
         if search is not self._search:
-            return  # the user has searched for something else meanwhile
+            return  # the user has searched for something else since
         self._keys = [*self._keys, *(key for key in found if key.exists)][:_MAX_ROWS]
         self._show()
 

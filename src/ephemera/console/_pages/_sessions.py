@@ -206,7 +206,7 @@ class _SessionsPage:
 
     def _end_all(self, user: str) -> None:
         async def work() -> int:
-            # Tokens first: a session that gets new ones meanwhile is ended after that.
+            # Tokens first: a session that gets new ones in the meantime is ended after that.
             await self._revoke_tokens(user)
             bound = [service.store[each] for service, each in self._sessions.values()]
             return sum([await each.end_all(user) for each in bound])

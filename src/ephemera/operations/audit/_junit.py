@@ -48,4 +48,4 @@ def _text(finding: Finding) -> str:
 
 def _printable(text: str) -> str:
     """XML has no way to write control characters."""
-    return "".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in text)
+    return "".join(char if char.isprintable() or char == "\n" else "?" for char in text)

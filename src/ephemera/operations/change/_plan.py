@@ -28,7 +28,7 @@ _SEVERITIES: dict[str, Severity] = {
     "moved": "problem",
     "unreadable-by-old-code": "warning",
     "orphaned": "warning",
-    "stays-for-ever": "warning",
+    "never-expires": "warning",
     "will-vanish": "warning",
     "shorter-lifetime": "note",
     "longer-lifetime": "note",
@@ -188,7 +188,7 @@ def _lifetimes(old: KeyspaceDoc, new: KeyspaceDoc) -> Iterator[tuple[str, ...]]:
     permanent_before, permanent_now = (doc.lifetime.startswith("permanent") for doc in (old, new))
     if permanent_before and not permanent_now:
         yield (
-            "stays-for-ever",
+            "never-expires",
             "existing keys have no TTL, until something writes them again",
             "set one: EXPIRE",
         )

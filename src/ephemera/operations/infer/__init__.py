@@ -17,7 +17,7 @@ ASCII, a `%` that Ephemera does not write. One sort of key that Ephemera can ren
 listed as well: a literal next to a field whose value is empty or contains an encoded mark, such as
 `v{major}.{minor}` with an empty major.
 
-*When Redis is down.* Opening raises `ConnectionFailed`; a connection lost meanwhile is reported as not seen.
+*When Redis is down.* Opening raises `ConnectionFailed`; a connection lost later is reported as not seen.
 """
 
 from ephemera.operations.infer._infer import Proposal, infer

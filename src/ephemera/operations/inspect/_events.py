@@ -59,7 +59,7 @@ class EventStream:
             found = await self.client.call("XPENDING", self.key, group, "-", "+", limit)
         except ServerError as error:
             if error.code == "NOGROUP":
-                return []  # the group was deleted meanwhile
+                return []  # the group has been deleted since
             raise
         pending = []
         for entry_id, consumer, milliseconds, deliveries in found:
@@ -103,7 +103,7 @@ class EventStream:
         )
 
     async def _all_letters(self) -> AsyncIterator[DeadLetter]:
-        """All dead letters; some that are added meanwhile may be included."""
+        """All dead letters; some that are added in the meantime may be included."""
         first = "-"
         while page := await self._bound.dead_letters(first=first, count=_PAGE, **self.fields):
             for letter in page:

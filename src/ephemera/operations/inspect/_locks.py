@@ -1,6 +1,6 @@
 """The locks held on a server: holders, since when, remaining leases, and number of waiters.
 
-Locks are found by SCAN, so each was held at some moment of the scan. A lock that was released meanwhile is
+Locks are found by SCAN, so each was held at some moment of the scan. A lock that was released since is
 left out.
 """
 

@@ -155,8 +155,8 @@ def possible_splits(part: str, mark: str) -> set[Joins]:
     """
     if mark not in _ALWAYS_ENCODED:
         return set()
-    signs = (sign for sign in part if not sign.isalnum() and sign != "%" and can_be_literal(sign))
-    few = list(dict.fromkeys(signs))[:_MAX_MARKS]
+    chars = (char for char in part if not char.isalnum() and char != "%" and can_be_literal(char))
+    few = list(dict.fromkeys(chars))[:_MAX_MARKS]
     choices = (choice for count in range(1, _MAX_JOINS + 1) for choice in product(few, repeat=count))
     return {marks for marks in choices if splits_into(marks, part, mark)}
 

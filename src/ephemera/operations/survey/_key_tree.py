@@ -90,7 +90,7 @@ class FieldValues:
         if self._before_empty:
             self._before_empty = prefix + self._before_empty
         self.shortest += len(prefix)
-        before = tuple(sign for sign in prefix if not sign.isalnum())
+        before = tuple(char for char in prefix if not char.isalnum())
         known = self._splits or set()
         self._splits = {marks for marks in known if marks[0] not in before} | {
             before + marks for marks in known if before
@@ -237,7 +237,7 @@ class Node:
 def _common_prefix(one: str, other: str) -> str:
     """The common prefix."""
     return "".join(
-        sign for sign, _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
+        char for char, _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
     )
 
 

@@ -306,7 +306,7 @@ class LoadCoordinator(Generic[V]):
         load.is_offline, began = True, monotonic()
         request = load.request
         value = await self._runner.load_offline(request, lambda: self._mark_joinable(load))
-        if self._loads.get(request.key) is load:  # not invalidated by this process meanwhile
+        if self._loads.get(request.key) is load:  # this process has not invalidated it since
             tags = self._declared.tags_of(value, request.fields)
             self._entries.put_offline(request.key, value, tags, began)
         return value
@@ -330,7 +330,7 @@ class LoadCoordinator(Generic[V]):
                 if not claim.holder:
                     replace = True  # what is stored has expired or cannot be decoded
                 elif claim.holder == BACKING_OFF:
-                    despite_backoff = True  # backing off is for callers that have a value to serve meanwhile
+                    despite_backoff = True  # only callers that have a value to serve back off
                 elif subscription is None:
                     subscription = await stack.enter_async_context(
                         self._subscribe(load.keys.channel, kind="shard")
@@ -363,7 +363,7 @@ class LoadCoordinator(Generic[V]):
 
 
 async def _message_or_timeout(subscription: Subscription, seconds: float) -> None:
-    """Return when the entry's channel publishes, or after so many seconds."""
+    """Return when the entry's channel publishes, or after this many seconds."""
     try:
         async with asyncio.timeout(max(seconds, 0.01)):
             await anext(subscription)

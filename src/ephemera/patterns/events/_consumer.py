@@ -58,7 +58,7 @@ E = TypeVar("E")
 Handler = Callable[[E, Delivery], Awaitable[object]]
 """Handles an event: it returns when it is done, and raises to have the event delivered again."""
 WaitingRead = Callable[[int], Awaitable[list[NewEntry]]]
-"""Reads at most so many new entries, and waits some seconds for them."""
+"""Reads new entries, up to a number, and waits some seconds for them."""
 
 _FIRST_PAUSE = 0.02  # seconds before the next attempt to read from a server that is down; doubles each time
 _LONGEST_PAUSE = 1.0

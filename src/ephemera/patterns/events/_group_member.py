@@ -53,7 +53,7 @@ BLOCK = 5000
 """Milliseconds that a read waits for an event."""
 LANES_LIFETIME = 7 * 86_400_000  # milliseconds
 _MAX_UNFINISHED = 10_000  # events of an ordered stream that wait in the lanes of one group
-_TOO_MANY = 2  # the reply of a read when there are so many
+_TOO_MANY = 2  # the reply of a read when there are too many
 _CONSUMER_IDLE = 60_000  # milliseconds for which an idle consumer without pending events is kept at least
 _BATCH = 100  # entries
 _MAX_ERROR = 1000  # characters
@@ -89,7 +89,7 @@ class IdleTime(NamedTuple):
 
 
 def due_in(delay: int, entry_id: bytes, deliveries: int) -> PendingState:
-    """The state of an entry that any consumer may claim after so many milliseconds."""
+    """The state of an entry that any consumer may claim after this many milliseconds."""
     return entry_id, DUE - delay, deliveries
 
 
@@ -201,7 +201,7 @@ class Successors:
     """False once the consumer stops: then other consumers get them."""
     accept: Callable[[Sequence[ClaimedEntry]], None] | None = None
     too_many: bool = False
-    """Whether so many events wait for others of their keys that no more are read."""
+    """Whether too many events wait for others of their keys to read more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What became of events, sent to the server: acknowledgements, retries, dead letters, pauses.
+"""The outcomes of events, sent to the server: acknowledgements, retries, dead letters, pauses.
 
 *The circuit breaker* of a group: while its dependency is down, its consumers pause. A `Pause` failure opens
 it for all consumers of the group, by an entry in a hash of the stream that expires by itself. A consumer
@@ -69,7 +69,7 @@ class Outcomes:
         self.ack(event.id)
 
     def failed(self, event: DeliveredEvent, error: BaseException) -> None:
-        """Do with an event whose handler raised what the consumer's `on_error` says."""
+        """Handle an event whose handler raised, as the consumer's `on_error` says."""
         self._counts.failed += 1
         text, action = describe(error), self.errors.action(error)
         if isinstance(action, Pause) and self._breaker is not None:
@@ -158,7 +158,7 @@ class Outcomes:
         self.wake.set()
 
     async def _schedule(self, entry_id: bytes, delay: int, deliveries: int) -> None:
-        """Have an entry claimed after so many milliseconds."""
+        """Have an entry claimed after this many milliseconds."""
         await self._member.set_idle([due_in(delay, entry_id, deliveries)])
         self._claim_in(delay / 1000 + _MARGIN)
 

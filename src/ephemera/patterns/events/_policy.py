@@ -24,7 +24,7 @@ class DeliveryPolicy:
     """How often and after what delays events are delivered, and how long they are kept."""
 
     max_deliveries: int = 10
-    """After so many failed deliveries an event becomes a dead letter."""
+    """After this many failed deliveries an event becomes a dead letter."""
     first_retry: timedelta = timedelta(seconds=1)
     """The delay before the second delivery; it doubles each time, up to a lease."""
     lease: timedelta = timedelta(seconds=60)
@@ -49,7 +49,7 @@ class Redeliver:
     longest: timedelta = timedelta(minutes=1)
     """The longest delay; it may be longer than a lease."""
     max_deliveries: int | None = None
-    """After so many deliveries the event is a dead letter; None for the stream's own limit."""
+    """After this many deliveries the event is a dead letter; None for the stream's own limit."""
 
     def delay(self, attempt: int) -> int:
         """Milliseconds between a failed attempt and the next one."""
@@ -63,7 +63,7 @@ class Pause:
     retry_after: timedelta = timedelta(seconds=30)
     """How long the group pauses before it tries one event, and after each trial that fails."""
     after: int = 1
-    """So many of these failures in a row, in one consumer, pause the group; fewer are retried as usual."""
+    """This many of these failures in a row, in one consumer, pause the group; fewer are retried as usual."""
 
 
 ErrorAction = Redeliver | Pause | Literal["dead_letter", "drop"]

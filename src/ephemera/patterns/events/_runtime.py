@@ -81,7 +81,7 @@ async def replay_dead_letters(client: Client, keys: StreamKeys, ids: Iterable[st
     if ids is not None:
         return await _replay_batches(client, keys, list(ids))
     newest = await client.call("XREVRANGE", keys.dead, "+", "-", "COUNT", 1)
-    # Those that fail again meanwhile come after this one, and are not replayed a second time.
+    # Those that fail again in the meantime come after this one, and are not replayed a second time.
     last, replayed, cursor = (newest[0][0] if newest else b"-"), 0, b"-"
     while page := await client.call("XRANGE", keys.dead, cursor, last, "COUNT", _BATCH):
         replayed += await _replay_batches(client, keys, [entry_id for entry_id, _ in page])

@@ -59,7 +59,7 @@ class FanoutConnection(Generic[M]):
     async def __aenter__(self) -> Self:
         try:
             await self._registry.add(self)
-        except BaseException:  # cancelled meanwhile: if it is listed by now, its deadline removes it
+        except BaseException:  # cancelled in the meantime: if it is listed by now, its deadline removes it
             self.close()
             self._registry.discard(self)
             raise
@@ -192,7 +192,7 @@ class ConnectionRegistry(Generic[M]):
                 connection._listed = False
             return
         self._stats.writes += 1
-        unlisted = before if added > len(connections) - len(before) else []  # not reachable meanwhile
+        unlisted = before if added > len(connections) - len(before) else []  # not reachable in the meantime
         for connection in connections:
             connection._listed = True
             if connection._missed_unreported or connection in unlisted:

@@ -145,7 +145,7 @@ class HttpCache(Generic[S]):
         fields, private = cache.keyspace.template.fields, representation.private
         if private is not None and private not in fields:
             raise InvalidDeclaration(
-                pattern, f"private={private!r} is none of its fields", "name the field that is the user's id"
+                pattern, f"private={private!r} is not one of its fields", "name the field with the user's id"
             )
         if prewarm is True and fields:
             raise InvalidDeclaration(

@@ -13,7 +13,7 @@ them would leave keys on the server. kombu's bookkeeping keys have names of thei
 the visibility timeout. Nothing renews that score, so a job longer than the timeout would be delivered again
 while it runs, and a timeout long enough for every job would make a dead worker's jobs wait as long. Here the
 worker's parent process, which no job can block, renews the scores of all its messages every two seconds. So a
-timeout of 8 s works for jobs of any length. A message that was acknowledged meanwhile stays deleted.
+timeout of 8 s works for jobs of any length. A message that was acknowledged in the meantime stays deleted.
 
 *Children.* A child runs one job at a time. Its main thread is Celery's; the job runs on the child's event
 loop, in a thread that `ephemera.blocking` owns. The loop keeps running between jobs, so connections stay
@@ -216,7 +216,7 @@ def _tls(target: Target) -> dict[str, Any] | None:
 
 
 def run_celery_worker(jobs: Jobs, settings: WorkerSettings, queues: tuple[str, ...], processes: int) -> int:
-    """Run a worker with so many processes until a signal stops it; returns its exit code."""
+    """Run a worker with this many processes until a signal stops it; returns its exit code."""
     stopping = mmap.mmap(-1, 1)  # one byte shared with all children
     child = _CeleryProcess(jobs, settings, stopping)
     app = celery_app(jobs, settings.broker_url, queues, child.run)

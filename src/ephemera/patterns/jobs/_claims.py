@@ -16,7 +16,7 @@ renew was cancelled or taken over, and its work is cancelled with a `JobLost` th
 to every job whose lease ran out while SQL could not be reached, even if a query hangs: another worker may
 have it by then.
 
-*Completion.* The first job that is done is written at once; those that are done meanwhile share the next
+*Completion.* The first job that is done is written at once; those that are done by then share the next
 statement. A job is done when its row says so: each waits for the statement that it is in. One whose row
 another transaction has locked is tried again by itself, and delays no other.
 """

@@ -106,7 +106,7 @@ async def _insert_batch(
             continue
         found = await _existing(sql, tables, job.kind, wanted)
         ids |= found
-        wanted = [each for each in wanted if each.id not in found]  # their holders have ended meanwhile
+        wanted = [each for each in wanted if each.id not in found]  # their holders have ended since
     return ids
 
 

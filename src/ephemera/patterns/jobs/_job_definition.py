@@ -101,7 +101,7 @@ class Unique:
     Args:
         key: The key itself, for `job.options(unique=Unique(key=...))`; by default the arguments are compared.
         arguments: The names of the arguments to compare; all of them by default.
-        period: For how long after it was enqueued a job is the only one, even if it has ended meanwhile. By
+        period: For how long after it was enqueued a job is the only one, even if it has ended since. By
             default only while it is open.
 
     """

@@ -206,7 +206,7 @@ class Run:
             async with self.engine.begin() as sql:
                 await sql.execute(_SET_IDLE_TIMEOUT, {"milliseconds": self._idle_timeout})
                 known = encode_step(self.kind, name, await work(sql, *args, **kwargs))
-                # Last, so that the job's row is locked only briefly and its lease can be renewed meanwhile.
+                # Last, so that the job's row is locked only briefly and its lease can be renewed until then.
                 if not await self._rows.record(sql, self.id, self.fence, name, known):
                     self._lose("SQL has a later fence")
             result: T = decode_step(known, returned)

@@ -57,7 +57,7 @@ _log = logging.getLogger("ephemera.jobs")
 def run_sql_worker(
     jobs: Jobs, settings: WorkerSettings, queues: tuple[str, ...], processes: int, concurrency: int
 ) -> int:
-    """Run a worker with so many processes until a signal stops it; returns its exit code."""
+    """Run a worker with this many processes until a signal stops it; returns its exit code."""
     token, parent = worker_token(), os.getpid()
 
     def main(pulse: Pulse, predecessor: Predecessor | None, for_suspects: bool) -> None:

@@ -114,7 +114,7 @@ Main = Callable[[Pulse, Predecessor | None, bool], None]
 
 
 def supervise(main: Main, processes: int) -> int:
-    """Keep so many processes running until SIGTERM or SIGINT; returns the exit code."""
+    """Keep this many processes running until SIGTERM or SIGINT; returns the exit code."""
     parent = _Supervisor(main, processes)
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, parent.stop)

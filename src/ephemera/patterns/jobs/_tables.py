@@ -45,7 +45,7 @@ JOB_STATES = ("waiting", "running", "done", "failed", "cancelled", "dead")
 """A `failed` job gave up by itself (`JobFailed`); a `dead` one used up its attempts."""
 OPEN_STATES = ("waiting", "running")
 SUSPECT = 2
-"""A job whose processes crashed so many times in a row runs alone in a process, until it has an outcome."""
+"""A job whose processes crashed this many times in a row runs alone in a process, until it has an outcome."""
 TIME = DateTime(timezone=True)
 WAITING: Any = literal_column("'waiting'")
 RUNNING: Any = literal_column("'running'")

@@ -325,7 +325,7 @@ class LeaseRenewer:
         task.add_done_callback(self._background.discard)
 
     def retry_in_background(self, attempt: Callable[[], Awaitable[Any]], seconds: float) -> None:
-        """Run something in the background, retrying for so many seconds while the server is unavailable."""
+        """Run something in the background, retrying for this many seconds while the server is unavailable."""
         self.spawn(_retry(attempt, monotonic() + seconds))
 
     async def aclose(self) -> None:

@@ -16,7 +16,7 @@ enqueued mark expires. One killed after it has lost nothing. No novelty is saved
 it. A run that fails, or loses its lock, frees the user's row.
 
 A run counts as an attempt when it begins, so that one that kills its worker counts too. After an attempt that
-did not end well the user rests: 5 minutes, twice as long each time, up to 6 hours. Runs meanwhile (a queue
+failed the user waits: 5 minutes, twice as long each time, up to 6 hours. Runs before that (a queue
 that retries) are not counted again. After `max_attempts` the user is parked and not enqueued any more.
 """
 

@@ -89,7 +89,7 @@ class Listener(Generic[E]):
         return await self._unless_closed(self._next_batch())
 
     async def _unless_closed(self, work: Awaitable[list[Update[E]]]) -> list[Update[E]]:
-        """The updates; none if the store is closed meanwhile, which ends the listening."""
+        """The updates; none if the store is closed before one arrives, which ends the listening."""
         try:
             return await work
         except StoreClosed:
@@ -165,7 +165,7 @@ class Listener(Generic[E]):
         if not snapshot.ended:
             return []
         if await _try_read(stream) and (updates := await self._take(stream)):
-            return updates  # the terminal event arrived meanwhile
+            return updates  # the terminal event arrived in the meantime
         self.ended = True
         return [Missed(self._position, snapshot)]
 

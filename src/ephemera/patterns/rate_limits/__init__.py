@@ -1,4 +1,4 @@
-"""Rate limits: so many units per period for each user, organization or address, checked together.
+"""Rate limits: a number of units per period for each user, organization or address, checked together.
 
     API = sliding_window("api", {"free": 10, "pro": 60}, per=timedelta(minutes=1))
     LOGIN = fixed_window("login", 5, per=timedelta(hours=1))

@@ -100,7 +100,7 @@ class FixedWindow:
         return max(0, settings[0] - used)
 
     def used(self, settings: Settings, remaining: int) -> int:
-        """The units used when so many are left."""
+        """The units used when this many are left."""
         return settings[0] - remaining
 
     def after(self, settings: Settings, used: int, cost: int, now: int) -> tuple[int, int]:
@@ -133,7 +133,7 @@ class SlidingWindow:
         return max(0, settings[0] - used)
 
     def used(self, settings: Settings, remaining: int) -> int:
-        """The units used when so many are left."""
+        """The units used when this many are left."""
         return settings[0] - remaining
 
     def after(self, settings: Settings, used: int, cost: int, now: int) -> tuple[int, int]:
@@ -170,7 +170,7 @@ class TokenBucket:
         return max(0, (time - used) * parts // interval)
 
     def used(self, settings: Settings, remaining: int) -> int:
-        """The microseconds used when so many units are left."""
+        """The microseconds used when this many units are left."""
         _, interval, parts, time = settings
         return time + -remaining * interval // parts
 

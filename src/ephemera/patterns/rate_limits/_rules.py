@@ -1,4 +1,4 @@
-"""Rules: so many units per period for each subject, by one of three algorithms, perhaps by tier.
+"""Rules: a number of units per period for each subject, by one of three algorithms, perhaps by tier.
 
     SEARCH = sliding_window("search", 20, per=timedelta(minutes=1))
     API = fixed_window("api", {"free": 10, "pro": 60}, per=timedelta(minutes=1), key="api:{key_id}:{minute}")

@@ -205,7 +205,7 @@ class Counters:
         return Hits(**{name: stored.get(name, 0) for name in Hits.__struct_fields__})
 
     async def tally_of(self, days: int) -> Tally:
-        """Return the sum of the last so many days, today included."""
+        """Return the sum over the last `days` days, today included."""
         await self.flush()
         names = Tally.__struct_fields__
         each = await asyncio.gather(*(self._tally.get_all(day=self._day(ago)) for ago in range(days)))

@@ -134,7 +134,7 @@ class BoundSemanticCache(Generic[V, S]):
         return await self._counters.hits_of(answer_id)
 
     async def tally(self, days: int = 1) -> Tally:
-        """Return what all processes did in the last so many days, today included."""
+        """Return what all processes did in the last `days` days, today included."""
         return await self._counters.tally_of(days)
 
     def _identified(self, prompt: str, scope: S) -> tuple[S, PromptId]:

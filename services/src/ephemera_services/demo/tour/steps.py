@@ -62,7 +62,7 @@ class StepContext:
             raise CheckFailed(message)
 
     async def wait_until(self, poll: Callable[[], Awaitable[T | None]], what: str) -> T:
-        """Call `poll` until it returns something true, and return that; show the wait meanwhile."""
+        """Call `poll` until it returns something true, and return that; show the wait in the meantime."""
         started = time.monotonic()
         while True:
             result = await poll()

@@ -144,7 +144,7 @@ async function load(cursor = null) {
   try {
     const query = cursor ? `?cursor=${encodeURIComponent(cursor)}` : "";
     const feed = await (await request("GET", query)).json();
-    if (state.user !== user) return; // signed out meanwhile
+    if (state.user !== user) return; // signed out in the meantime
     if (!cursor) {
       state.items = [];
       $("items").replaceChildren();

@@ -76,7 +76,7 @@ class Editor:
         pages = (await self.pages_of(rows)).bumped
         async with self._lock.hold(timeout=_LOCK_TIMEOUT), self._site.changing(*pages):
             yield pages
-        affected = await self.pages_of(rows)  # again: predictions were placed meanwhile
+        affected = await self.pages_of(rows)  # again: predictions may have been placed since
         pages += affected.deleted
         await self._windows_change(rows)
         await self._publish_to_people(rows, affected, match_id)
@@ -98,7 +98,7 @@ class Editor:
         async with self._engine.begin() as sql:
             await authorize(sql, change)
         async with self.changing_results(rows, change.match_id), self._engine.begin() as sql:
-            await authorize(sql, change)  # again: the match may be final meanwhile
+            await authorize(sql, change)  # again: the match may be final by now
             return await undo(sql, by, change)
 
     async def change(self, change_id: int) -> Any:

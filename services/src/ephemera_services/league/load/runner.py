@@ -2,7 +2,7 @@
 
 The service is one process of `ephemera serve league` with an embedded Valkey of 25 MB and an embedded
 PostgreSQL, as small as the design allows. The referee changes the minute or the score every 60 seconds, in
-the worst case every 15, and finalizes another match halfway through, so that pages change meanwhile.
+the worst case every 15, and finalizes another match halfway through, so that pages change in the meantime.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ async function openPresentation(id) {
     else if (problem.status !== 401) toast(problem.message, "bad");
     return;
   }
-  if (deck.id !== id) return; // another one was opened meanwhile
+  if (deck.id !== id) return; // another one was opened in the meantime
   setPresentation(row);
   if (isOpen()) watchJob();
 }

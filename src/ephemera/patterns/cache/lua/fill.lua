@@ -5,7 +5,7 @@
 -- ARGV[2]  the entry; '' when its value is not to be cached
 -- ARGV[3]  the TTL in milliseconds
 -- ARGV[4]  the channel that wakes waiting callers
--- RETURNS  1; 0 when the entry was invalidated or the load taken over meanwhile, and nothing was written
+-- RETURNS  1; 0 when the entry was invalidated or the load taken over in the meantime, and nothing was written
 local valid = ARGV[1] == '' or redis.call('GET', KEYS[2]) == ARGV[1]
 if valid then
   if ARGV[2] == '' then

@@ -3,7 +3,7 @@
 -- ARGV     for each entry: the caller's token, '' stores in any case and ends any load;
 --          the entry, '' when there shall be none; its TTL in milliseconds; the channel that wakes waiting callers;
 --          the offset of its version in the entry, 16 digits for the number and then the stamp; -1 when it has none
--- RETURNS  the number of each entry, '' for one without; nil when a load was ended or taken over meanwhile, and
+-- RETURNS  the number of each entry, '' for one without; nil when a load was ended or taken over in the meantime, and
 --          nothing was written
 local time = redis.call('TIME')
 local number = time[1] * 1000000 + time[2]

@@ -1,4 +1,4 @@
--- Stores a loaded value in place of its fence; when the fence is gone, the value has changed meanwhile.
+-- Stores a loaded value in place of its fence; when the fence is gone, the value has changed since.
 -- KEYS[1]  the key of a cached value
 -- ARGV[1]  'hash' or 'value'
 -- ARGV[2]  the fence that was there before the load

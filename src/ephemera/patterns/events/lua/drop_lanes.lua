@@ -11,7 +11,7 @@ if redis.call('EXISTS', stream) == 1 then
   end
 end
 local start = '-'
-for _ = 1, 1000 do  -- one step for each group, or for a member that is none of ours
+for _ = 1, 1000 do  -- one step for each group, or for a member that is not ours
   local member = redis.call('ZRANGE', order, start, '+', 'BYLEX', 'LIMIT', 0, 1)[1]
   if not member then return dropped end
   local lanes = string.match(member, '^%x+:')

@@ -2,7 +2,7 @@
 -- KEYS[1]  the stream
 -- KEYS[2]  its lanes
 -- ARGV[1]  the group
--- ARGV[2]  the consumer; an event that another one has claimed meanwhile is not acknowledged
+-- ARGV[2]  the consumer; an event that another one has claimed in the meantime is not acknowledged
 -- ARGV[3]  'take' to deliver the next ones to this consumer; otherwise they are due for any
 -- ARGV[4]  the idle time of an entry that is due
 -- ARGV[5]  and following: ids

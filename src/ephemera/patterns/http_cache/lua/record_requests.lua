@@ -1,4 +1,4 @@
--- Adds to the record of a day's most requested pages, and keeps only so many of them.
+-- Adds to the record of a day's most requested pages, and keeps only the top ones.
 -- KEYS[1]  the record, a sorted set of keys by number of requests
 -- ARGV[1]  its TTL in milliseconds, from its first entry
 -- ARGV[2]  how many keys are kept

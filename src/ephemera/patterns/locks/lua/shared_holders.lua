@@ -15,7 +15,7 @@ local token, name = string.match(ARGV[1], '^(%S+) ?(.*)$')
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
--- Writes a grant that ends after so many milliseconds; the keys live as long as the grant that ends last.
+-- Writes a grant that ends after this many milliseconds; the keys live as long as the grant that ends last.
 local function store(owner, grant, milliseconds)
   redis.call('ZADD', holders, now + milliseconds * 1000, owner)
   redis.call('HSET', grants, owner, grant)

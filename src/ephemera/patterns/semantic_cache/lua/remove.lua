@@ -1,4 +1,4 @@
--- Removes what is left of a dead answer, unless it is being asked for or was replaced meanwhile.
+-- Removes what is left of a dead answer, unless it is being asked for or was replaced in the meantime.
 -- KEYS[1]  the entry
 -- KEYS[2]  the token of its load
 -- KEYS[3]  its counts

@@ -7,7 +7,7 @@
 -- ARGV[3]  how many sessions the user may have
 -- ARGV[4]  the marker of the sign-in that this session completes, or ''
 -- ARGV[5]  and on: the command that stores the session, without its key
--- RETURNS  the ids of sessions that were removed to make room, the first to expire; nil when the user was revoked meanwhile
+-- RETURNS  the ids of sessions that were removed to make room, the first to expire; nil when the user was revoked in the meantime
 local session, index, lifetime = KEYS[1], KEYS[2], ARGV[2]
 if ARGV[4] ~= '' and not redis.call('ZSCORE', index, ARGV[4]) then return false end
 
