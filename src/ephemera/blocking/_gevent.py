@@ -51,7 +51,7 @@ class Greenlets:
         self._loop.run_callback_threadsafe(self._gevent.spawn, function, *args)
 
     def shutdown(self, **_: bool) -> None:
-        """Leave those that run alone."""
+        """Do nothing: greenlets that are running end by themselves."""
 
 
 class GreenletQueue:

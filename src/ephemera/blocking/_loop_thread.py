@@ -262,7 +262,7 @@ class LoopThread:
             self._closing = self.loop.create_task(self._close())
 
     async def _close(self) -> None:
-        """Cancel what runs, close the store and stop the loop."""
+        """Cancel what is running, close the store and stop the loop."""
         try:
             await _cancel([reply.task for reply in self._following if reply.task is not None])
             await self._exit.aclose()

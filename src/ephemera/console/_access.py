@@ -51,7 +51,7 @@ class Account:
 
 
 class _Failure(NamedTuple):
-    """A wrong password."""
+    """A failed sign-in."""
 
     at: float
     user: bytes

@@ -101,7 +101,7 @@ async def await_loader(pattern: str, load: Callable[..., Awaitable[V]], fields: 
 
 
 async def join_load(load: asyncio.Task[V]) -> V:
-    """Return what a load returns, or raise what it raises; a load that waits here has no slot until then.
+    """Return what a load returns, or raise what it raises; a load that waits here frees its slot.
 
     Cancelling the wait does not cancel the load.
     """

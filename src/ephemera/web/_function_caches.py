@@ -116,7 +116,7 @@ def purpose_of(function: Callable[..., Any]) -> str:
 
 
 def evaluated_signature(function: Callable[..., Any]) -> inspect.Signature:
-    """The signature of a function, its annotations evaluated where that is possible already."""
+    """The signature of a function, with the annotations that can already be evaluated."""
     try:
         return inspect.signature(function, eval_str=True)
     except NameError:

@@ -105,7 +105,7 @@ class Link:
         return self._connection is not None
 
     def is_past(self, connection_count: int) -> bool:
-        """Whether it is disconnected, or has been since it had connected that many times."""
+        """Whether the connection with this number (`connection_count`) has been lost."""
         return self._connection is None or self.connection_count != connection_count
 
     @property

@@ -80,9 +80,9 @@ class Affected(msgspec.Struct):
     """The pages that a change affects."""
 
     bumped: list[PageRef] = []
-    """To replace together."""
+    """Pages to replace together."""
     deleted: list[PageRef] = []
-    """To remove."""
+    """Pages to remove."""
 
     def add(self, other: Affected) -> None:
         """Add those of another change, each once."""

@@ -52,7 +52,7 @@ class Deck(TypedDict, total=False):
     title: str
     titles: list[str]
     written: Annotated[int, operator.add]
-    """How many slides are."""
+    """How many slides are written."""
 
 
 @dataclass(frozen=True)

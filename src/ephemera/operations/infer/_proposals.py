@@ -62,7 +62,7 @@ def _json_fields(key: SampledKey) -> tuple[str, ...]:
 
 
 def propose(shape: Shape, keys: Sequence[SampledKey], writer: Identified | None) -> ProposedKeyspace:
-    """Propose a keyspace for the keys of one shape, that this library writes if any is known."""
+    """Propose a keyspace for the keys of one shape; `writer` is the library that writes them, if known."""
     kinds = Counter(key.type for key in keys)
     main = kinds.most_common(1)[0][0] if kinds else ""
     contents: list[ContentType] = [

@@ -241,7 +241,7 @@ class LoadCoordinator(Generic[V]):
             self._start_offline(self._new_load(request, replaces=""))
 
     def forget(self, key: str) -> None:
-        """Let no caller share a load from before an invalidation."""
+        """Make later callers start a load of their own, after an invalidation."""
         self._loads.pop(key, None)
         self._backoffs.pop(key, None)
 

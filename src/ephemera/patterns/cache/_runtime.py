@@ -59,7 +59,7 @@ class CacheEngine(Generic[V]):
         return entry if entry is not None and monotonic() < entry.trusted_until else None
 
     def drop_local(self, key: str) -> None:
-        """Drop the local entry, and let no caller share a load from before."""
+        """Drop the local entry, and make later callers start a load of their own."""
         if self.entries.local is not None:
             self.entries.local.drop(key)
         self.loads.forget(key)

@@ -98,7 +98,7 @@ class SqlWorker:
         self._running: set[asyncio.Task[str]] = set()
 
     async def run(self, pulse: Pulse, predecessor: Predecessor | None) -> None:
-        """Run jobs until SIGTERM or SIGINT, then release what runs."""
+        """Run jobs until SIGTERM or SIGINT, then release what is still running."""
         loop = asyncio.get_running_loop()
         for each in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(each, self._stop)

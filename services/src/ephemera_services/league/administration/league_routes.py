@@ -71,7 +71,7 @@ async def add_player(club_id: Id, form: PlayerForm, admin: Admin, service: Servi
 
 @router.put("/players/{player_id}", status_code=204, responses=problems(404, 409))
 async def change_player(player_id: Id, form: PlayerForm, admin: Admin, service: Service) -> None:
-    """Change a player; a new name also in the goals and cards of matches of the club."""
+    """Change a player; a new name is also written to the goals and cards of the club's matches."""
     async with service.editor.edit(admin, "change of a player") as edit:
         before = await edit.update(players, player_id, **form.model_dump())
         if form.name != before.name:

@@ -38,7 +38,7 @@ home, away = clubs.alias("home"), clubs.alias("away")
 
 
 async def match_lines(sql: AsyncConnection, by: Session, *conditions: Any) -> list[MatchLine]:
-    """Matches by kick-off; of a helper only those that they control."""
+    """Matches by kick-off; for a helper only those that they control."""
     allowed = conditions if by.role == "admin" else (*conditions, controlled_by(by))
     query = _matches().where(*allowed).order_by(matches.c.kickoff, matches.c.id).limit(PAGE)
     return [_line(row) for row in await sql.execute(query)]
