@@ -27,7 +27,9 @@ def main() -> int:
     if chosen.command == "set-version":
         versions.set_version(chosen.version or parser.error("name the version"))
         return 0
-    extras = chosen.extras.split(",") if chosen.extras else ["", *installs.small(versions.extras())]
+    extras = ["", *installs.small(versions.extras()), installs.SERVICES, f"{installs.SERVICES}[push]"]
+    if chosen.extras:
+        extras = chosen.extras.split(",")
     return check(extras, final=chosen.final)
 
 
@@ -36,10 +38,10 @@ def check(extras: list[str], *, final: bool) -> int:
     found = versions.problems(final=final)
     say(f"version {versions.version()}: {'; '.join(found) or 'the same everywhere, in the changelog'}")
     found += check_builds()
-    wheel = next(DIST.glob("ephemera_data-*.whl"))
+    wheels = sorted(DIST.glob("*.whl"))  # the library, then the services
     for python in installs.pythons():
         for extra in extras:
-            found += attempt(f"{Path(python).name}, {extra or 'no extra'}", python, wheel, extra)
+            found += attempt(f"{Path(python).name}, {extra or 'no extra'}", python, wheels, extra)
     found += describe_dependencies()
     for problem in found:
         say(f"PROBLEM: {problem}")
@@ -57,10 +59,10 @@ def check_builds() -> list[str]:
     return [f"{name} differs between two builds" for name in first if first[name] != second.get(name)]
 
 
-def attempt(what: str, python: str, wheel: Path, extra: str) -> list[str]:
+def attempt(what: str, python: str, wheels: list[Path], extra: str) -> list[str]:
     """Check one extra on one Python."""
     try:
-        installs.check_extra(python, wheel, extra)
+        installs.check_extra(python, wheels, extra)
     except RuntimeError as problem:
         return [f"{what}: {problem}"]
     say(f"{what}: installs, and imports {', '.join(installs.promised(extra))}")

@@ -1,9 +1,12 @@
-"""Installing the wheel with each extra alone, in its own environment, and importing what it promises."""
+"""Installing the wheels with each extra alone, in its own environment, and importing what it promises."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tools.release.builds import run
@@ -35,36 +38,48 @@ PROMISES = {
     "console": ("nicegui", "ephemera"),
 }
 """What can be imported with an extra; for one that is not listed, the adapter of its name."""
+SERVICES = "services"
+"""The distribution of the services, in place of an extra; `services[push]` is it with its own extra."""
+_SERVICES_PROMISE = tuple(
+    f"ephemera_services.{name}" for name in ("commands", "identity", "slides", "scripture", "feed", "league")
+)
 _LARGE = {"minilm"}
 
 
 def promised(extra: str) -> tuple[str, ...]:
     """The modules that an extra promises."""
-    return PROMISES.get(extra, (f"ephemera.adapters.{extra}",))
+    if extra.startswith(SERVICES):
+        return (*_SERVICES_PROMISE, *(("pywebpush",) if "push" in extra else ()))
+    return PROMISES.get(extra, ("ephemera.adapters." + extra.replace("-", "_"),))
 
 
 def pythons() -> list[str]:
-    """The interpreters of this machine that we support."""
+    """The interpreters of this machine that we support, on PATH or installed by pyenv."""
     return [path for minor in range(11, 20) if (path := _interpreter(f"python3.{minor}"))]
 
 
 def _interpreter(name: str) -> str | None:
-    """The path of an interpreter; None when there is none, or only a shim that does not start one."""
-    path = shutil.which(name)
-    try:
-        return path and run(path, "-c", "import sys; print(sys.executable)").strip()
-    except RuntimeError:
-        return None
+    """The path of an interpreter; None if there is none. One on PATH may be a shim that does not start."""
+    versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
+    for path in (shutil.which(name), *sorted(versions.glob(f"*/bin/{name}"))):
+        with suppress(RuntimeError):
+            if path is not None:
+                return run(str(path), "-c", "import sys; print(sys.executable)").strip()
+    return None
 
 
-def check_extra(python: str, wheel: Path, extra: str) -> None:
-    """Install the wheel with one extra into a fresh environment, and import what it promises."""
+def check_extra(python: str, wheels: Sequence[Path], extra: str) -> None:
+    """Install the wheels with one extra into a fresh environment, and import what it promises."""
+    library, services = wheels
     with tempfile.TemporaryDirectory() as folder:
         run(python, "-m", "venv", folder)
         inside = str(Path(folder) / "bin/python")
-        target = f"{wheel}[{extra}]" if extra else str(wheel)
+        if extra.startswith(SERVICES):
+            targets = [str(library), str(services) + extra.removeprefix(SERVICES)]
+        else:
+            targets = [f"{library}[{extra}]" if extra else str(library)]
         constraints = ("--constraint", str(ROOT / "constraints.txt"))
-        run(inside, "-m", "pip", "install", "--quiet", "--no-compile", *constraints, target)
+        run(inside, "-m", "pip", "install", "--quiet", "--no-compile", *constraints, *targets)
         imports = "; ".join(f"import {module}" for module in promised(extra))
         run(inside, "-W", "error", "-c", imports, folder=Path(folder))
 
