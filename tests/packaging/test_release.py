@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -16,5 +18,16 @@ def test_what_an_extra_promises_exists(extra: str) -> None:
 
 
 def test_the_version_is_the_same_everywhere() -> None:
-    """Both distributions have it, the services require it, and the changelog has an entry."""
+    """Both distributions, the dependency between them, the citation and the changelog have it."""
     assert versions.problems(final=False) == []
+
+
+def test_a_version_is_set_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After `set-version` only the changelog's entry is missing."""
+    for name in ("pyproject.toml", "services/pyproject.toml", "CITATION.cff", "CHANGELOG.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(versions.ROOT / name, tmp_path / name)
+    monkeypatch.setattr(versions, "ROOT", tmp_path)
+    versions.set_version("7.8.9")
+    assert versions.version() == "7.8.9"
+    assert versions.problems(final=True) == ["CHANGELOG.md has no entry for 7.8.9"]

@@ -10,13 +10,15 @@
 Services that share a server have different Redis users. ACL rules are about patterns, so no two catalogues
 have a pattern in common: all five share `queue`, where sessions, revocations and limits are.
 Local caches are announced changes (CLIENT TRACKING) only on `pages` and `texts`: most servers announce the
-names of all keys, whatever a user may read, so who is announced changes must be alone.
+names of all keys, whatever a user may read, so a service with tracking must have a server of its own.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Literal
+
+from tools.release.versions import version
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Image:
         return f"{self.name}:{self.tag}"
 
 
-IMAGE = Image("EPHEMERA", "ephemera", "0.1.0")
+IMAGE = Image("EPHEMERA", "ephemera", version())
 VALKEY = Image("VALKEY", "valkey/valkey", "9.0")
 POSTGRES = Image("POSTGRES", "postgres", "18")
 QDRANT = Image("QDRANT", "qdrant/qdrant", "v1.15.5")

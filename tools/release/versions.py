@@ -8,6 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 _VERSION = re.compile(r'^version = "([^"]+)"$', re.MULTILINE)
+_CITED = re.compile(r"^version: (\S+)$", re.MULTILINE)
 _DEPENDENCY = re.compile(r'("ephemera-data\[[^\]]*\]==)([^"]+)(")')
 _ENTRY = re.compile(r"^## \[?(?P<version>[^\]\s]+)\]?.*\n(?P<text>(?:(?!## ).*\n?)*)", re.MULTILINE)
 
@@ -26,10 +27,12 @@ def extras() -> list[str]:
 
 
 def set_version(new: str) -> None:
-    """Write a version where it is needed: both distributions, and what the services depend on."""
+    """Write a version to both distributions, the dependency between them, and the citation."""
     for project in (ROOT / "pyproject.toml", ROOT / "services/pyproject.toml"):
         text = _VERSION.sub(f'version = "{new}"', project.read_text(encoding="utf-8"), count=1)
         project.write_text(_DEPENDENCY.sub(rf"\g<1>{new}\g<3>", text), encoding="utf-8")
+    citation = ROOT / "CITATION.cff"
+    citation.write_text(_CITED.sub(f"version: {new}", citation.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def problems(*, final: bool) -> list[str]:
@@ -39,6 +42,8 @@ def problems(*, final: bool) -> list[str]:
     found = []
     if own is None or needed is None or {own[1], needed[2]} != {version()}:
         found.append("services/pyproject.toml has another version: python -m tools.release set-version X")
+    if _CITED.findall((ROOT / "CITATION.cff").read_text(encoding="utf-8")) != [version()]:
+        found.append("CITATION.cff has another version: python -m tools.release set-version X")
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     entries = {entry["version"]: entry["text"] for entry in _ENTRY.finditer(changelog)}
     wanted = version() if final else "Unreleased"
