@@ -16,6 +16,7 @@ from tools import vocabulary
         "one trip to Redis",
         "they let go of it",
         "it has changed meanwhile",
+        "replace the cost by the real one",
     ],
 )
 def test_a_word_to_avoid_is_found(text: str) -> None:
@@ -32,6 +33,7 @@ def test_a_word_to_avoid_is_found(text: str) -> None:
         "in one round\n    trip",
         "a tripwire",
         "renewed",
+        "it is replaced by another one",
         "It waits. Meanwhile, others run; meanwhile it sleeps.",
     ],
 )

@@ -80,7 +80,7 @@ class KeyEntry:
             self.raw = raw
 
     async def replace(self, text: str) -> None:
-        """Replace the value by an edited one; its TTL is kept."""
+        """Replace the value with an edited one; its TTL is kept."""
         if self.raw is None:
             raise KeyNotChanged("it cannot be edited")
         data = _encoded(self.scope, self.raw, text)

@@ -870,7 +870,7 @@ class BoundRateLimits:
         `when_down` overrides the policies of the rules for this call.
         """
     def settle(self, decision: Decision, cost: int) -> bool:
-        """Replace the cost of a decision by the real one, even above the limit.
+        """Replace the cost of a decision with the real one, even above the limit.
 
         Claims with a cost of their own keep it, except that a cost of 0 gives everything back. False when
         there was nothing to settle, or the server is down.

@@ -2,7 +2,7 @@
 
 FastAPI documents the security schemes that the dependencies of a route name, wherever they are declared. Our
 dependencies use that: those of limits and pages name a scheme which stands for their responses, and
-`document_problems` replaces it by them. So a route's `responses` need not repeat what its dependencies do.
+`document_problems` replaces it with them. So a route's `responses` need not repeat what its dependencies do.
 """
 
 from __future__ import annotations

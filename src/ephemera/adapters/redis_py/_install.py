@@ -1,4 +1,4 @@
-"""Replace methods of redis-py's own classes by ours, and restore them."""
+"""Replace methods of redis-py's own classes with ours, and restore them."""
 
 from __future__ import annotations
 

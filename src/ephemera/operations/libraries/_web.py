@@ -74,14 +74,14 @@ WEB_LIBRARIES: tuple[Library, ...] = (
         "fastapi-limiter",
         (Keys("fastapi-limiter:*", "string", "cache", "Windows of rate limits"),),
         (),
-        "replace the dependency by RateLimits",
+        "replace the dependency with RateLimits",
         "migration/fastapi-limiter.md",
     ),
     Library(
         "fastapi-cache",
         (Keys("fastapi-cache:*", "string", "cache", "Cached responses"),),
         ("many callers compute a missing value at once",),
-        "replace the decorator by Cache.cached",
+        "replace the decorator with Cache.cached",
         "migration/fastapi-cache.md",
     ),
     Library(

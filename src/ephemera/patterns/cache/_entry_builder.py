@@ -143,7 +143,7 @@ def new_version() -> str:
 
 
 def stamped_version(stamp: str, number: str = "0" * NUMBER_DIGITS) -> str:
-    """Return a version for a value with a stamp; the server replaces the zeros by its number."""
+    """Return a version for a value with a stamp; the server replaces the zeros with its number."""
     return number + stamp + secrets.token_urlsafe(6)
 
 

@@ -161,7 +161,7 @@ RETURNING event"""
     def values(self, delivery: Delivery, *, event: str | None = None) -> dict[str, str]:
         """The parameters of the statement; the event is identified by its first id, also after a replay.
 
-        `event` replaces that by an id of your own, the same however often the event is published. You need
+        `event` replaces that with an id of your own, the same however often the event is published. You need
         it if the publisher may publish an event twice, as from an outbox. After a replay with `again=True`
         both are new ids.
         """
