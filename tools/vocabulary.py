@@ -33,6 +33,7 @@ WORDS = {
     r"watchtower": "watcher",
     r"at work": "running",
     r"replac(e|es|ing)( [^\s.;:,]+){1,5} by": "replace ... with",
+    r"(?<![^,] )also (when|if|where|while|after)": "even when",
     r"so many": "this many, a number of, or: too many",
     r"(?<![^a-z`)] )meanwhile": "in the meantime, since, until then; Meanwhile only begins a sentence",
     r"thereof|therein|herein|hitherto|amiss|aught|naught": "plain words",

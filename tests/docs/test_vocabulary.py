@@ -16,6 +16,7 @@ from tools import vocabulary
         "one trip to Redis",
         "they let go of it",
         "it has changed meanwhile",
+        "it is stored, also when Redis is down",
         "replace the cost by the real one",
     ],
 )
@@ -33,6 +34,7 @@ def test_a_word_to_avoid_is_found(text: str) -> None:
         "in one round\n    trip",
         "a tripwire",
         "renewed",
+        "and also when it reads",
         "it is replaced by another one",
         "It waits. Meanwhile, others run; meanwhile it sleeps.",
     ],

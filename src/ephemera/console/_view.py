@@ -78,7 +78,7 @@ class View:
         return self._actor.refusal(needs)
 
     def has_role(self, needs: AccountRole) -> bool:
-        """Whether the user's account has this role or a higher one, also where nothing may be changed."""
+        """Whether the user's account has this role or a higher one, even where nothing may be changed."""
         return ROLES.index(self._actor.signed_in.role) >= ROLES.index(needs)
 
     def patterns(self, *kinds: type[P]) -> list[tuple[Service, P]]:

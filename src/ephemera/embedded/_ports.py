@@ -4,7 +4,7 @@ They are chosen below the system's ephemeral range. A port in that range can be 
 to any client that gets it as its local port, even to one that tries to reach that very server and, on
 loopback, connects to itself.
 
-A port that was handed out stays reserved by its process, also while no server listens on it, so two programs
+A port that was handed out stays reserved by its process, even while no server listens on it, so two programs
 that start servers side by side never choose the same one. The reservation is an abstract Unix socket named
 after the port, which the kernel releases when the process ends. Outside Linux there are none, and only the
 server's own bind decides.

@@ -102,7 +102,7 @@ class SupervisedProcess:
 
     @property
     def pid(self) -> int:
-        """The process id of the server, also after it ended."""
+        """The process id of the server, even after it ended."""
         if self._pid is None:
             raise EmbeddedError("the server was not started")
         return self._pid

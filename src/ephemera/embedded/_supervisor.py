@@ -230,7 +230,7 @@ class Supervisor:
             time.sleep(0.0005)
 
     def stop(self, number: int) -> None:
-        """Stop the server with this signal, also when it is paused; with SIGKILL after the grace period."""
+        """Stop the server with this signal, even when it is paused; with SIGKILL after the grace period."""
         for sent in (number, signal.SIGKILL):
             if self.pid is not None and self.running():
                 send(self.pid, sent)

@@ -8,7 +8,7 @@
 seconds, and concurrent requests share one check. Mount it where only operators reach it, or give
 `details=False`, which returns only the status.
 
-*Metrics* are rendered from memory, also while every server is down, in the format that the scraper asks for.
+*Metrics* are rendered from memory, even while every server is down, in the format that the scraper asks for.
 They name patterns, rules and addresses: mount it where only operators reach it.
 
 *Prewarming* takes a POST with the token in `x-prewarm-token`, as a cron service can send it. The token is

@@ -132,7 +132,7 @@ class SlowLane:
 
 
 class _SlowCall:
-    """A call with the server: over when it is answered, also if its caller no longer waits."""
+    """A call with the server: over when it is answered, even if its caller no longer waits."""
 
     def __init__(self, lane: SlowLane, reply: asyncio.Future[Any], silence: float) -> None:
         self.reply = reply

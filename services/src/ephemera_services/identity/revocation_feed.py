@@ -3,7 +3,7 @@
     GET /.well-known/ended-sign-ins                 {"cursor": "7213", "ended": ["5f1c...", ...]}
     GET /.well-known/ended-sign-ins?after=7213      those that ended since
 
-A service that verifies tokens by the key set alone would accept them until they expire, also after a
+A service that verifies tokens by the key set alone would accept them until they expire, even after a
 sign-out, a role change or the reuse of a refresh token. Each of these ends sign-ins, and every access token
 names its own (the claim `family`). So it is enough to know which ended within the lifetime of an access
 token. The list has a digest of each id, `sha256(family)[:32]` in hexadecimal: it is public like the key set,

@@ -10,7 +10,7 @@ that died are claimed by others after ten seconds.
 | notifications | `notifications-push` | sends it to the user's browsers (`push`) |
 | users | `users-welcome` | publishes a notification |
 | users | `users-history` | does what identity did with a user and writes a row, exactly once (`OnceGuard`) |
-| ingest | `content` | invalidates what the ingest changed, also if its process died before it could |
+| ingest | `content` | invalidates what the ingest changed, even if its process died before it could |
 | ingest | `content-news` | publishes a notification for each user who wants it, once a day per translation |
 
 Mails are sent by SMTP if a URL is configured, and otherwise only stored in the table `mails`. The table has

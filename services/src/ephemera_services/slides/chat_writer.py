@@ -148,7 +148,7 @@ class ChatWriter:
                 reason = str(problem)
             again = f"This cannot be used: {reason}. Answer again, with one JSON object of the form."
             messages += [{"role": "assistant", "content": text}, {"role": "user", "content": again}]
-        raise ModelFailed(f"the model's response is invalid, also after a second question: {reason}", tokens)
+        raise ModelFailed(f"the model's response is invalid, even after a second question: {reason}", tokens)
 
     async def _complete(self, messages: list[dict[str, str]], key: str, spent: int) -> tuple[str, int]:
         """The text of a response, and its tokens."""

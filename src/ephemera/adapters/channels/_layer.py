@@ -146,7 +146,7 @@ class RedisChannelLayer(BaseChannelLayer):
             raise ChannelFull
 
     async def receive(self, channel: str) -> dict[str, Any]:
-        """The next message of a channel; waits for it, also while the server is down."""
+        """The next message of a channel; waits for it, even while the server is down."""
         self.require_valid_channel_name(channel)
         if "!" not in channel:
             return await self._receive_shared(channel)

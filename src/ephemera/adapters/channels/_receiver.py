@@ -84,7 +84,7 @@ def _wake(waiter: asyncio.Future[None]) -> None:
 async def take(clients: LoopClients, key: str, count: int) -> list[bytes]:
     """Take messages from a queue, waiting some seconds for the first.
 
-    There may be none then, also because the server is down: a caller that waits for messages asks again.
+    There may be none, for example because the server is down: a caller that waits for messages asks again.
     """
     try:
         client = await clients.get()

@@ -116,7 +116,7 @@ class CacheServer:
         closing.close()
 
     def _store(self) -> BlockingStore:
-        """A store that connects when it is first used, also while its server is down."""
+        """A store that connects when it is first used, even while its server is down."""
         return blocking.connect(self._url, required=False)
 
 

@@ -67,7 +67,7 @@ def client_address() -> ClientAddress:
 
 
 def store() -> SyncStore:
-    """The store of this process, opened when it is first used, also while its server is down."""
+    """The store of this process, opened when it is first used, even while its server is down."""
     global _opened
     if _opened is None:
         with _lock:

@@ -103,7 +103,7 @@ class Ephemera:
 
     @property
     def store(self) -> SyncStore:
-        """The store, which is opened when it is first used, also while its server is down."""
+        """The store, which is opened when it is first used, even while its server is down."""
         return self._opened()
 
     def close(self) -> None:

@@ -70,7 +70,7 @@ class AsyncRedisManager(AsyncPubSubManager):
             self._get_logger().error("other processes do not get a %s: %s", data.get("method"), problem)
 
     async def _listen(self) -> AsyncIterator[bytes]:
-        """What other processes publish, also after an outage."""
+        """What other processes publish, even after an outage."""
         while True:
             try:
                 client = await self._clients.get()

@@ -159,7 +159,7 @@ RETURNING event"""
         super().__init__(table, version_table=version_table)
 
     def values(self, delivery: Delivery, *, event: str | None = None) -> dict[str, str]:
-        """The parameters of the statement; the event is identified by its first id, also after a replay.
+        """The parameters of the statement; the event is identified by its first id, even after a replay.
 
         `event` replaces that with an id of your own, the same however often the event is published. You need
         it if the publisher may publish an event twice, as from an outbox. After a replay with `again=True`

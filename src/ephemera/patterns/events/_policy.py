@@ -100,7 +100,7 @@ class ErrorPolicy:
 
 
 def describe(error: BaseException) -> str:
-    """An exception as text that can be stored, also if its own `__str__` fails or returns surrogates."""
+    """An exception as text that can be stored, even if its own `__str__` fails or returns surrogates."""
     name = type(error).__name__
     try:
         text = f"{name}: {error}"
