@@ -26,7 +26,7 @@ _TAG = re.compile(
 
 
 def prose(text: str) -> str:
-    """The text without what is no prose; blank lines are in its place."""
+    """The prose of a text; everything else is replaced by blank lines."""
     lines = _uncommented(text).splitlines()
     return "\n".join(_lines(lines[_front_matter(lines) :]))
 
