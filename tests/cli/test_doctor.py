@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 from ephemera import embedded
 from ephemera.embedded import free_ports
+from ephemera.wire import open_client
 from tests.cli.commands import ephemera
 
 
@@ -48,3 +50,19 @@ def test_json_has_everything() -> None:
     assert {space["pattern"] for space in said["capacity"]["keyspaces"]} >= {"news:page:{id}", "news:jobs"}
     assert said["days_until_full"] is None
     assert outcome.code == (1 if said["health"]["status"] == "problem" else 0)
+
+
+async def test_hot_keys_are_listed_on_request() -> None:
+    """A key that gets most commands is named with its share; without the flag nothing is sampled."""
+    with embedded.valkey() as server:
+        command = ["doctor", "--url", server.url, "--watch", "100ms", "--json"]
+        command += ["--catalogue", "tests.operations.test_health:news"]
+        without = await asyncio.to_thread(ephemera, *command)
+        assert json.loads(without.out)["hot_keys"] is None
+        search = asyncio.create_task(asyncio.to_thread(ephemera, *command, "--hot-keys", "1m"))
+        async with open_client(server.url) as client:
+            while not search.done():  # until its sample is full
+                await asyncio.gather(*(client.call("GET", "news:page:1") for _ in range(200)))
+        [hot] = json.loads((await search).out)["hot_keys"]
+    assert (hot["key"], hot["pattern"]) == ("news:page:1", "news:page:{id}")
+    assert hot["share"] > 0.5

@@ -14,7 +14,15 @@ from ephemera.cli._durations import seconds
 from ephemera.cli._screens import screen
 from ephemera.keyspace import Catalogue, Role
 from ephemera.operations.formatting import format_count, format_size
-from ephemera.operations.health import Capacity, Check, Health, check_server, estimate_capacity
+from ephemera.operations.health import (
+    Capacity,
+    Check,
+    Health,
+    HotKey,
+    check_server,
+    estimate_capacity,
+    find_hot_keys,
+)
 
 _SIGNS = {"ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "problem": "[red]problem[/]"}
 _BUDGET = 30.0  # seconds to measure the sizes of keyspaces
@@ -26,6 +34,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     health: Health
     capacity: Capacity | None
     days_until_full: float | None
+    hot_keys: list[HotKey] | None
 
 
 def doctor(
@@ -59,6 +68,16 @@ def doctor(
             show_default="2s",
         ),
     ] = 2.0,
+    hot_keys: Annotated[
+        float | None,
+        flag(
+            "--hot-keys",
+            "How long to sample its commands, by MONITOR, for hot keys: 1s.",
+            metavar="TIME",
+            parser=seconds,
+            show_default="not at all",
+        ),
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Check a server's health, and give advice.
@@ -66,7 +85,8 @@ def doctor(
     Checks reachability, the mark, eviction and persistence for the roles of its keyspaces, hit ratio,
     evictions, latency, memory, fragmentation, slow log, replication, refused clients and clock; each with its
     figure and its rule. With a catalogue also shows the memory of each keyspace, and the days until memory is
-    full at the current growth. It reads and never writes.
+    full at the current growth. It reads and never writes. With --hot-keys also lists the keys that get 5 % or
+    more of the commands of their server; a busy server is slower for as long, and the user needs +monitor.
     """
     catalogues = catalogue or []
     with Console(stderr=True).status("Checking"):
@@ -75,11 +95,12 @@ def doctor(
         capacity = None
         if catalogues and reached:
             capacity = run(estimate_capacity(url, catalogues, observe=watch, budget=_BUDGET))
+        hot = run(find_hot_keys(url, catalogues, seconds=hot_keys)) if hot_keys and reached else None
     if json:
         days = capacity.days_until_full if capacity else None
-        typer.echo(msgspec.json.format(msgspec.json.encode(Diagnosis(health, capacity, days))))
+        typer.echo(msgspec.json.format(msgspec.json.encode(Diagnosis(health, capacity, days, hot))))
     else:
-        _show(health, capacity)
+        _show(health, capacity, hot)
     if health.status == "problem":
         raise typer.Exit(1)
 
@@ -88,7 +109,7 @@ def _checks(health: Health) -> list[Check]:
     return [check for server in health.servers for check in server.checks]
 
 
-def _show(health: Health, capacity: Capacity | None) -> None:
+def _show(health: Health, capacity: Capacity | None, hot_keys: list[HotKey] | None) -> None:
     console = screen(highlight=False)
     for server in health.servers:
         folded = (Column("figure", overflow="fold"), Column("rule", overflow="fold"))
@@ -98,6 +119,8 @@ def _show(health: Health, capacity: Capacity | None) -> None:
         console.print(table)
     if capacity is not None:
         _show_capacity(console, capacity)
+    if hot_keys is not None:
+        _show_hot_keys(console, hot_keys)
     for advised in health.advice:
         console.print(f"{_SIGNS[advised.status]} {advised.name}: {escape(advised.advice)}")
     if not health.advice:
@@ -111,6 +134,19 @@ def _show_capacity(console: Console, capacity: Capacity) -> None:
         table.add_row(escape(keyspace.pattern), f"{keyspace.keys:,}", f"{keyspace.bytes_per_key:,.0f}", size)
     console.print(table)
     console.print(_outlook(capacity))
+
+
+def _show_hot_keys(console: Console, hot_keys: list[HotKey]) -> None:
+    if not hot_keys:
+        console.print("No hot keys.")
+        return
+    table = Table(
+        Column("key", overflow="fold"), "command", "per second", "share", "server", title="Hot keys"
+    )
+    for hot in hot_keys:
+        shown = (escape(hot.key or "(hidden)"), hot.command, f"{hot.per_second:,.0f}", f"{hot.share:.0%}")
+        table.add_row(*shown, escape(hot.server))
+    console.print(table)
 
 
 def _outlook(capacity: Capacity) -> str:
@@ -137,6 +173,10 @@ COMMAND = Command(
         (
             "a cache, with the memory of its keyspaces",
             "--url redis://cache.internal --role cache --catalogue myservice.keys:catalogue",
+        ),
+        (
+            "which keys are hot",
+            "--url redis://cache.internal --catalogue myservice.keys:catalogue --hot-keys 1s",
         ),
         ("as JSON", "--url redis://queue.internal --role queue --identity slides-queue --json"),
     ),

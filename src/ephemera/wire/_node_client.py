@@ -14,6 +14,7 @@ from typing import Any
 
 from ephemera.errors import ConnectionFailed, ServerError
 from ephemera.wire._blocking_connection import DetachedSocket
+from ephemera.wire._command_sample import sample_commands
 from ephemera.wire._commands import SLOW, Arg, blocking_seconds, command_name, refuse_stateful
 from ephemera.wire._connection import Entry
 from ephemera.wire._credentials import CredentialProvider, CredentialSource
@@ -175,6 +176,10 @@ class NodeClient:
             partial(link.is_past, generation),
             self._slow_lane.expects_silence,
         )
+
+    async def sample_commands(self, seconds: float, at_most: int) -> list[bytes]:
+        """What all clients send in the next seconds, as lines of MONITOR; `at_most` of them."""
+        return await sample_commands(self.endpoint, seconds, at_most)
 
     def nodes(self) -> Sequence[NodeClient]:
         """This server alone."""

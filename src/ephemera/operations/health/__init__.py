@@ -8,7 +8,8 @@ uptime. The overall status is that of the worst check: `problem` when something 
 be, `warning` when it will go wrong some day or a larger server would do better.
 
 *Cost.* Nothing is scanned and nothing is written: INFO, a number of PINGs in sequence, TIME, and SLOWLOG
-where the user may ask it. `estimate_capacity` also audits the server, without reading contents.
+where the user may ask it. `estimate_capacity` also audits the server, without reading contents, and
+`find_hot_keys` listens to its commands for a moment.
 
 *When Redis is down.* A server that cannot be reached is itself a result: a `Health` with a `problem`.
 """
@@ -16,11 +17,13 @@ where the user may ask it. `estimate_capacity` also audits the server, without r
 from ephemera.operations.health._capacity import Capacity, KeyspaceSize, estimate_capacity
 from ephemera.operations.health._checks import Check, Latency, Status, Vitals, failed_check, worst_status
 from ephemera.operations.health._health import Health, ServerHealth, check_client, check_server
+from ephemera.operations.health._hot_keys import HotKey, find_hot_keys
 
 __all__ = [
     "Capacity",
     "Check",
     "Health",
+    "HotKey",
     "KeyspaceSize",
     "Latency",
     "ServerHealth",
@@ -30,5 +33,6 @@ __all__ = [
     "check_server",
     "estimate_capacity",
     "failed_check",
+    "find_hot_keys",
     "worst_status",
 ]
