@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from io import BytesIO
 from typing import Any
 
@@ -200,15 +202,40 @@ def test_any_brand_can_be_read(colour: str) -> None:
     assert contrast(theme.accent_text, theme.background) >= 4.5
 
 
+def _png_of(width: int) -> bytes:
+    """The beginning of a PNG that claims to be a square of this width."""
+    content = b"\x89PNG\r\n\x1a\n"
+    for chunk in (b"IHDR" + struct.pack(">IIBBBBB", width, width, 8, 2, 0, 0, 0), b"IDAT"):
+        content += struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk))
+    return content
+
+
+def _jpeg(scans: int) -> bytes:
+    """A progressive JPEG whose last scan is repeated."""
+    file = BytesIO()
+    Image.new("L", (40, 40)).save(file, "JPEG", progressive=True)
+    content = file.getvalue()
+    last = content[content.rfind(b"\xff\xda") : -2]
+    return content[:-2] + last * scans + content[-2:]
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
-    [(b"GIF89a", "not a PNG or JPEG"), (b"\x89PNG\r\n\x1a\n", "not a PNG"), (bytes(600_000), "larger than")],
+    [
+        (b"GIF89a", "not a PNG or JPEG"),
+        (b"\x89PNG\r\n\x1a\n", "not a PNG"),
+        (bytes(600_000), "larger than"),
+        (_png_of(5_000), "wider or higher than"),
+        (_png_of(30_000), "not a PNG or JPEG that can be read"),
+        (_jpeg(1_000), "more than 100 scans"),
+    ],
 )
 def test_a_logo_is_checked(content: bytes, says: str) -> None:
-    """What is no picture, or too large, is refused with a reason; a small PNG is not."""
+    """What is no picture, too large or slow to draw is refused with a reason; usual ones are not."""
     with pytest.raises(ValueError, match=says):
         check_logo(content)
     check_logo(_logo())
+    check_logo(_jpeg(0))
 
 
 @pytest.mark.parametrize(
@@ -233,6 +260,21 @@ def test_charts_show_their_numbers_and_what_they_are(
     assert (shape.chart.has_legend, shape.chart.plots[0].series[0].name) == (True, "In GW")
     words = PdfReader(BytesIO(render_pdf("Power", slides, PAPER))).pages[0].extract_text().split("\n")
     assert {*shown, "In GW"} <= {word.strip() for word in words}
+
+
+def test_what_is_no_chart_is_a_table() -> None:
+    """An editor may choose any layout: no file leaves out a table that no chart shows, or the bullets."""
+    rows = [["UK", "Siemens"], ["Germany", "GE"]]
+    slides = [
+        SlideContent(layout="chart", title="Makers", table=Table(header=["Country", "Maker"], rows=rows)),
+        SlideContent(layout="table", title="Makers", bullets=["Siemens and GE"]),
+    ]
+    deck = Presentation(BytesIO(render_pptx("Makers", slides, PAPER)))
+    assert [slide.slide_layout.name for slide in deck.slides] == ["Table", "Bullets"]
+    assert deck.slides[0].placeholders[1].table.cell(1, 1).text == "Siemens"
+    pages = [page.extract_text() for page in PdfReader(BytesIO(render_pdf("Makers", slides, PAPER))).pages]
+    assert "Germany" in pages[0]
+    assert "Siemens and GE" in pages[1]
 
 
 @pytest.mark.parametrize("text", ["鯨の話 & <b>", "a\x0bb\x00c", "\ud800x", "", "𝒳 emoji 🐋"])

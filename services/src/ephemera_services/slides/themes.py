@@ -15,6 +15,8 @@ ThemeName: TypeAlias = Literal["paper", "night", "meadow"]
 
 _READABLE = 4.5  # contrast by WCAG
 _MAX_LOGO_SIDE = 3_000  # pixels
+_MAX_SCANS = 100  # of a JPEG: each of them, which may have a few bytes, goes over all of its pixels
+_SCAN = b"\xff\xda"
 LOGO_BYTES = 500_000
 
 
@@ -117,6 +119,8 @@ def check_logo(content: bytes) -> None:
         with Image.open(BytesIO(content), formats=("PNG", "JPEG")) as image:
             if max(image.size) > _MAX_LOGO_SIDE:  # checked before it is unpacked
                 raise ValueError(f"The logo is wider or higher than {_MAX_LOGO_SIDE:,} pixels.")
+            if image.format == "JPEG" and content.count(_SCAN) > _MAX_SCANS:
+                raise ValueError(f"The logo has more than {_MAX_SCANS} scans; save it as a PNG.")
             image.load()
-    except (OSError, SyntaxError) as problem:
+    except (OSError, SyntaxError, Image.DecompressionBombError) as problem:
         raise ValueError("The logo is not a PNG or JPEG that can be read.") from problem
