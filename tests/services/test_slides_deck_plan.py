@@ -141,6 +141,43 @@ def test_a_text_without_headings_is_divided() -> None:
     assert known <= set(said), "a sentence that is a title is not repeated"
 
 
+def test_a_long_section_alone_is_divided() -> None:
+    """A text below a single heading has the heading as its title, and a slide for each paragraph."""
+    paragraphs = [f"Paragraph {at} begins. Its number is {at}." for at in range(4)]
+    deck = plan_deck("Minutes", 7, "en", _sections("# The council\n\n" + "\n\n".join(paragraphs)))
+    assert deck[0].bullets == ["The council"]
+    assert [slide.title for slide in deck[2:-1]] == [f"Paragraph {at} begins" for at in range(4)]
+
+
+def test_the_agenda_has_the_chapters() -> None:
+    """Those without subsections too; headings are without their numbers, which the agenda has itself."""
+    text = "".join(
+        f"# {number} {name}\n\n{text}\n\n"
+        for number, name, text in (
+            ("1", "Summary", "All is well."),
+            ("2", "Results", "## 2.1 Grid\n\nIt grew.\n\n## 2.2 Costs\n\nThey fell."),
+            ("3", "Outlook", "It rises."),
+        )
+    )
+    deck = plan_deck("Wind", 12, "en", _sections(text))
+    assert deck[1].bullets == ["Summary", "Results", "Outlook"]
+    assert [slide.title for slide in deck[2:-1]] == ["Summary", "Results", "Grid", "Costs", "Outlook"]
+    dates = plan_deck("X", 9, "en", _sections("# 5 May\n\nWe met.\n\n# 3 June\n\nWe met again."))
+    assert dates[1].bullets == ["5 May", "3 June"]
+
+
+def test_captions_name_tables_and_are_no_bullets() -> None:
+    """Above a table or below it, each names one; a picture's names nothing, and is in the notes."""
+    table = "| A | GW |\n|--|--|\n| x | 1 |\n| y | 2 |\n\n"
+    grid = f"It grew by 3 %.\n\n{table}Table 1: Stations\n\n{table}Tabelle 2. Lines\n\nFigure 1: A map\n\n"
+    text = f"# Grid\n\n{grid}# Cost\n\nTable 3: Prices\n\n{table}{table}"
+    deck = plan_deck("Wind", 12, "en", _sections(text))
+    assert [slide.title for slide in deck[2:-1]] == ["Grid", "Stations", "Lines", "Cost", "Cost"]
+    assert deck[1].bullets == ["Grid", "Cost"]
+    assert deck[2].bullets == ["It grew by 3 %."]
+    assert "Figure 1: A map" in deck[2].notes
+
+
 @pytest.mark.parametrize("slides", [1, 3, 4, 10, 50])
 def test_without_documents_it_is_a_skeleton_that_says_so(slides: int) -> None:
     """As many slides as wanted, with different titles, and each of them says what it is."""
@@ -184,6 +221,14 @@ def test_the_frame_is_in_the_language_of_the_deck(language: str, agenda: str) ->
             "a b c d e f g h i j k l m n o p 17",
             "…e f g h i j k l m n o p 17",
         ),
+        (
+            "A strike of a kind that stopped work for nine days in 2023 would cost about € 400,000 per day.",
+            "…that stopped work for nine days in 2023 would cost about € 400,000 per day.",
+        ),
+        (
+            "Net debt, which had grown, was € 12.4 million (2024: € 15.0 million) after the sale of a ship.",
+            "…was € 12.4 million (2024: € 15.0 million) after the sale of a ship.",
+        ),
     ],
 )
 def test_long_sentences_are_cut_around_their_figures(sentence: str, shown: str) -> None:
@@ -205,6 +250,8 @@ def test_long_sentences_are_cut_around_their_figures(sentence: str, shown: str) 
         ("n/a", None),
         ("2019-2021", None),
         ("9" * 400, None),
+        ("0.0", 0.0),
+        (f"0.{'0' * 320}1", None),
         ("", None),
     ],
 )
@@ -222,4 +269,6 @@ def test_a_table_is_a_chart_only_if_it_is_one_of_numbers() -> None:
     names = chart_data(Table(header=["Name", "GW"], rows=[["A", "1"], ["B", "2"]]))
     assert names is not None
     assert not names.is_time
-    assert chart_data(Table(header=["Name", "Maker"], rows=[["A", "1"], ["B", "GE"]])) is None
+    for column in (["1", "GE"], ["10 %", "12 %"], ["2029", "2030"]):
+        rows = [["A", "1", column[0]], ["B", "2", column[1]]]
+        assert chart_data(Table(header=["Name", "GW", "Another"], rows=rows)) is None, "no common axis"

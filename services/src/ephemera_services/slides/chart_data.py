@@ -1,7 +1,8 @@
 """The numbers of a table that a chart shows better: labels in its first column, numbers in the others.
 
 Numbers are read as people write them: with currency signs, percent signs, spaces or commas between thousands,
-and a decimal point or comma. A table with a cell that is not a number remains a table.
+and a decimal point or comma. A table with a cell that is not a number remains a table, and so does one whose
+columns cannot share an axis: with years, or with percentages beside other numbers.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from ephemera_services.slides.deck import Table
 
 _MAX_SERIES = 3
 _MAX_POINTS = 12
-_MAX_NUMBER = 1e15
+_MAX_NUMBER, _MIN_NUMBER = 1e15, 1e-9
+"""Of numbers other than zero, without their signs; an axis of others has no steps."""
 _GRID = 4  # lines across a chart
 _NUMBER = re.compile(r"[-−+]?\d+(?:[.,]\d+)*")
 _AFFIX = re.compile(r"[\s\u00a0\u202f%€$£¥₽₺]|EUR|USD|GBP|RUB|CHF|PLN|CZK|TRY", re.IGNORECASE)
 _SPACES = re.compile(r"(?<=\d)[ \u00a0\u202f'](?=\d{3}\b)")
+_DATE = re.compile(r"(?:19|20)\d\d")
 _YEAR = re.compile(r"(?:Q[1-4]\s*)?(?:1[89]|20)\d\d(?:[-/.]\d{1,2})?|Q[1-4]")
 
 
@@ -63,8 +66,13 @@ def chart_data(table: Table) -> ChartData | None:
         if any(value is None for value in values):
             return None
         series.append(Series(name, [value for value in values if value is not None]))
-    cells = [cell for row in table.rows for cell in row[1:]]
-    unit = "%" if all("%" in cell for cell in cells) or all("%" in name for name in names) else ""
+    columns = [[row[at] for row in table.rows] for at in range(1, len(names) + 1)]
+    percent = {
+        "%" in name or all("%" in cell for cell in cells) for name, cells in zip(names, columns, strict=True)
+    }
+    if len(percent) > 1 or any(all(_DATE.fullmatch(cell) for cell in cells) for cells in columns):
+        return None
+    unit = "%" if percent == {True} else ""
     return ChartData(labels, series, all(_YEAR.fullmatch(label) for label in labels), unit)
 
 
@@ -74,7 +82,7 @@ def number(cell: str) -> float | None:
     if not _NUMBER.fullmatch(bare):
         return None
     value = float(_with_decimal_point(bare.replace("−", "-")))
-    return value if abs(value) < _MAX_NUMBER else None
+    return value if value == 0 or _MIN_NUMBER <= abs(value) < _MAX_NUMBER else None
 
 
 def _with_decimal_point(text: str) -> str:
