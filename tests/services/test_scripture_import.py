@@ -49,6 +49,15 @@ def test_osis_is_read_in_both_of_its_forms() -> None:
     assert source.skipped == {"without text": 1, "book 'Tob'": 1}
 
 
+def test_what_is_skipped_is_counted_within_bounds() -> None:
+    """However many books are unknown, a hundred of them are named, and the others are counted together."""
+    unknown = ("".join("ABCDEFGHIJ"[int(digit)] for digit in f"{n:03}") for n in range(300))
+    source = _osis("".join(f'<verse osisID="{book}.1.1">x</verse>' for book in unknown))
+    assert list(source) == []
+    assert len(source.skipped) == 101
+    assert source.skipped["other books"] == 200
+
+
 def test_tsv_is_read_by_its_columns() -> None:
     """Verses by reference or by number, or a lexicon, with numbers as Strong's has them."""
     assert list(TsvSource(io.BytesIO(_TSV.encode()))) == [

@@ -30,6 +30,7 @@ _MAX_DEPTH = 64
 _MAX_TEXT = 4000  # characters of a verse
 _MAX_MARKUP = 1024 * 1024  # bytes of a tag or a comment, which the parser has in memory and reads repeatedly
 _MAX_LINE = 20_000  # bytes of a line of a TSV file
+_MAX_UNKNOWN = 100  # books that are named among what was skipped
 _NOT_TEXT = frozenset({"note", "title", "rdg", "rdgGroup", "figure", "header", "catchWord"})
 _BREAKS = frozenset({"l", "lb", "lg", "p", "div", "q", "item", "speech"})
 _ID = re.compile(r"([1-3]?[A-Za-z]+)\.(\d{1,3})\.(\d{1,3})")
@@ -77,7 +78,9 @@ class Source:
         """A verse, unless it has no text, or its book is not of the canon that the service has."""
         known, shown = _BOOK_OF.get(book.casefold()), " ".join(words.split())
         if known is None:
-            self.skipped[f"book {book[:40]!r}"] += 1
+            reason = f"book {book[:40]!r}"
+            is_named = reason in self.skipped or len(self.skipped) < _MAX_UNKNOWN
+            self.skipped[reason if is_named else "other books"] += 1
         elif not shown:
             self.skipped["without text"] += 1
         else:
