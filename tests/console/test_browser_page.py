@@ -14,7 +14,7 @@ from ephemera import Catalogue, Store, connect, embedded, fixed
 from ephemera.console._connections import ConsoleService, Service
 from ephemera.console._formats import HIDDEN
 from ephemera.console._key_search import PAGE, KeyScope, KeySearch
-from ephemera.console._key_values import TOO_LARGE, KeyEntry, read_entry
+from ephemera.console._key_values import TOO_DEEP, TOO_LARGE, KeyEntry, read_entry
 from ephemera.embedded import Valkey
 from ephemera.errors import KeyNotChanged
 from ephemera.keyspace import CodecName, Keyspace
@@ -99,6 +99,16 @@ async def test_a_secret_is_neither_shown_nor_found_by_a_guess(server: Valkey) ->
             shown = (await entry(scope_of(service, None), key)).text
             assert "Ada" in shown
             assert "guess" not in shown
+
+
+async def test_a_hostile_value_can_be_deleted(server: Valkey) -> None:
+    """JSON that nests as deep as any decoder goes, or deeper, is not shown, and does not hide its key."""
+    async with connect(server.url, catalogue) as store:
+        for depth in (2_000, 20_000):
+            await store.call("SET", "stranger:deep", b"[" * depth + b"]" * depth, "EX", 60)
+            hostile = await entry(scope_of(service_of(store), None), "stranger:deep")
+            assert hostile.text == TOO_DEEP
+            await hostile.delete()
 
 
 async def test_an_edited_value_keeps_its_ttl_and_fits_its_type(server: Valkey) -> None:

@@ -36,6 +36,7 @@ _REPLACE = Script.load("ephemera.console", "replace")
 _EDITABLE = ("value", "counter")
 _MAX_EDITED = 2000  # characters of a value that can be edited: longer ones are not shown whole
 TOO_LARGE = "(too large to read)"
+TOO_DEEP = "(nested too deeply to read)"
 _UNREAD = (HIDDEN, TOO_LARGE, UNDECODABLE)
 
 
@@ -136,7 +137,10 @@ def _read_undeclared(key: SampledKey, content: Any) -> str:
         content = [{"id": entry_id, **_pairs(flat or ())} for entry_id, flat in content]
     elif key.type == "hash":
         content = dict(content)
-    return format_value(_readable(content))
+    try:
+        return format_value(_readable(content))
+    except RecursionError:
+        return TOO_DEEP
 
 
 def _pairs(flat: Sequence[bytes]) -> dict[str, bytes]:
