@@ -104,7 +104,7 @@ async def test_a_secret_is_neither_shown_nor_found_by_a_guess(server: Valkey) ->
 async def test_a_hostile_value_can_be_deleted(server: Valkey) -> None:
     """JSON that nests as deep as any decoder goes, or deeper, is not shown, and does not hide its key."""
     async with connect(server.url, catalogue) as store:
-        for depth in (2_000, 20_000):
+        for depth in (2_000, 5_000):
             await store.call("SET", "stranger:deep", b"[" * depth + b"]" * depth, "EX", 60)
             hostile = await entry(scope_of(service_of(store), None), "stranger:deep")
             assert hostile.text == TOO_DEEP
