@@ -35,7 +35,7 @@ def _outline(chunks: list[Chunk]) -> list[tuple[int, str, str]]:
 
 def test_markdown() -> None:
     """Headings of both kinds with their levels, items apart from each other, broken words whole again."""
-    found = _text("# One\n\nA line of connec-\ntions. Two.\n- an item\n- another\n\nTwo\n---\n\nText.\n")
+    found = _text("# One\n\nA line of connec-\ntions. Two.\n- an item\n- [x] another\n\nTwo\n---\n\nText.\n")
     assert _outline(found) == [
         (1, "One", "A line of connections. Two.\n\nan item\n\nanother"),
         (2, "Two", "Text."),
@@ -158,6 +158,31 @@ def test_pdf_tables_are_found_and_running_lines_are_not_read() -> None:
     assert found[1]["text"].startswith("Costs fell for the third year. The next report says more.")
     assert found[1]["text"].endswith("Two columns of words a b c d")
     assert not any("harbour" in chunk["text"] or "Page" in chunk["text"] for chunk in found)
+
+
+def test_pdf_tables_have_their_header_and_lists_are_no_tables() -> None:
+    """Names may be as wide as their columns; an item's mark may be larger than its text, and is no cell."""
+    file = BytesIO()
+    canvas = Canvas(file)
+    header = [(40, "Districts of Brno"), (140, "Night excess (°C)"), (240, "Stations")]
+    rows = [[(40, "Centre"), (140, "3.9"), (240, "9")], [(40, "North"), (140, "2.1"), (240, "11")]]
+    for at, line in enumerate([[(40, "It was hot."), (94, "So we measured.")], header, *rows, rows[0]]):
+        for x, text in line:
+            canvas.setFont("Helvetica", 11)
+            canvas.drawString(x, 700 - 20 * at, text)
+    for at, text in enumerate(("Plant 1,200 trees.", "Measure in 2028.", "Spend 3 million.")):
+        canvas.setFont("Helvetica", 14)
+        canvas.drawString(40, 500 - 20 * at, "•")
+        canvas.setFont("Helvetica", 11)
+        canvas.drawString(60, 500 - 20 * at, text)
+    canvas.save()
+    file.seek(0)
+    found = extract(file)
+    assert [chunk["text"] for chunk in found if chunk["rows"] is None] == [
+        "It was hot. So we measured.",
+        "Plant 1,200 trees.\n\nMeasure in 2028.\n\nSpend 3 million.",
+    ]
+    assert found[1]["rows"] == [[text for _, text in line] for line in (header, *rows, rows[0])]
 
 
 def test_sentences_do_not_end_at_abbreviations() -> None:

@@ -11,8 +11,9 @@ Without documents the deck is a skeleton, and says so.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 import msgspec
@@ -20,12 +21,13 @@ import msgspec
 from ephemera_services.slides.chart_data import chart_data
 from ephemera_services.slides.deck import Column, Layout, SlideContent, table_of
 from ephemera_services.slides.frame_words import frame_words
-from ephemera_services.slides.key_sentences import SentencePicker, first, headline
-from ephemera_services.slides.text_structure import sentences
+from ephemera_services.slides.key_sentences import MAX_BULLETS, SentencePicker, first, headline
+from ephemera_services.slides.text_structure import is_caption, sentences
 
 _FRAME = 3  # title, agenda and sources
 _MAX_NOTES = 2_000  # characters
 _COLUMN_BULLETS = 4
+_NUMBERED = re.compile(r"(\d{1,2}(?:\.\d{1,2})*)[.)]?\s+(?=[^\W\d_])")
 
 
 class TitledTable(NamedTuple):
@@ -57,8 +59,10 @@ def plan_deck(topic: str, slides: int, language: str, sections: Sequence[Section
     room = slides - _FRAME if framed else slides
     if not sections:
         return _skeleton(topic, room, language, framed=framed)
-    title, body = _title_of(sections)
-    content = _content(_divided(_reduced(body, room), room))
+    title, body = _title_of(_without_numbers(sections))
+    body = _divided(_reduced(body, room), room)
+    content = _content(body)
+    agenda = _agenda(content, body)
     content = _paired(content, room)
     if not framed:
         return content
@@ -67,22 +71,50 @@ def plan_deck(topic: str, slides: int, language: str, sections: Sequence[Section
     subtitle = [title] if title and title.casefold() != topic.casefold() else []
     return [
         SlideContent(layout="title", title=topic, bullets=subtitle, sources=documents),
-        SlideContent(layout="agenda", title=words.agenda, bullets=_agenda(content)),
+        SlideContent(layout="agenda", title=words.agenda, bullets=agenda),
         *content,
         SlideContent(layout="closing", title=words.sources, sources=documents),
     ]
 
 
-def _agenda(content: Sequence[SlideContent]) -> list[str]:
-    """The titles of dividers, or else of all slides."""
-    dividers = [slide.title for slide in content if slide.layout == "section"]
-    titles = [slide.title for slide in content] if len(dividers) < 2 else dividers
-    return list(dict.fromkeys(titles))
+def _agenda(content: Sequence[SlideContent], sections: Sequence[Section]) -> list[str]:
+    """The headings of the highest level, or of all levels, or else the titles of slides."""
+    titles = [slide.title for slide in content]
+    headings = [(section.level, section.heading) for section in sections if section.heading in titles]
+    top = min(headings)[0] if headings else 0
+    chapters = [heading for level, heading in headings if level == top]
+    if len(chapters) < 2:
+        chapters = [heading for _, heading in headings]
+    return list(dict.fromkeys(chapters or titles))
+
+
+def _without_numbers(sections: Sequence[Section]) -> list[Section]:
+    """Without the numbers of headings in documents that count them: they would be those of the slides."""
+    found: list[Section] = []
+    for _, group in groupby(sections, key=lambda section: section.document):
+        document = list(group)
+        named = [section.heading for section in document if section.heading]
+        numbers = [[int(each) for each in m[1].split(".")] for m in map(_NUMBERED.match, named) if m]
+        bare = [_NUMBERED.sub("", heading) for heading in named]
+        counted = len(numbers) > 1 and numbers[0][0] < 2 and numbers == sorted(numbers)
+        if counted and 2 * len(numbers) >= len(named) and len(set(bare)) == len(set(named)):
+            document = [_renamed(section, _NUMBERED.sub("", section.heading)) for section in document]
+        found += document
+    return found
+
+
+def _renamed(section: Section, heading: str) -> Section:
+    tables = [
+        table._replace(title=heading) if table.title == section.heading else table for table in section.tables
+    ]
+    return section._replace(heading=heading, tables=tables)
 
 
 def _title_of(sections: Sequence[Section]) -> tuple[str, list[Section]]:
     """The title of a document, which is not a section, and the others."""
     top, *others = sections
+    if not others and top.heading and len(sentences(top.text)) > MAX_BULLETS:
+        return top.heading, [top._replace(heading="")]  # too much for a slide: it is divided
     is_title = top.heading and (
         top.level == 0
         or (others and all(section.level > top.level for section in others))
@@ -133,16 +165,20 @@ def _divided(sections: list[Section], room: int) -> list[Section]:
 def _content(sections: Sequence[Section]) -> list[SlideContent]:
     picker, slides = SentencePicker(), list[SlideContent]()
     for section in sections:
-        found = sentences(section.text)
+        found = sentences(_without_captions(section.text))
         title = section.heading or headline(first(found) or section.document)
         bullets = picker.pick(title, found)
-        if section.is_divider or (found and not bullets):
+        if not bullets and (found or not section.tables):
             slides.append(SlideContent(layout="section", title=title, sources=[section.document]))
         if bullets:
             notes = _notes(section)
             slides.append(SlideContent(title=title, bullets=bullets, notes=notes, sources=[section.document]))
-        slides += _tables(section, title)
+        slides += _tables(section, title, is_alone=not bullets)
     return _without_lonely_dividers(slides)
+
+
+def _without_captions(text: str) -> str:
+    return "\n\n".join(each for each in text.split("\n\n") if not is_caption(each))
 
 
 def _without_lonely_dividers(slides: list[SlideContent]) -> list[SlideContent]:
@@ -155,14 +191,15 @@ def _without_lonely_dividers(slides: list[SlideContent]) -> list[SlideContent]:
     ] or slides
 
 
-def _tables(section: Section, title: str) -> list[SlideContent]:
-    slides = []
+def _tables(section: Section, title: str, *, is_alone: bool) -> list[SlideContent]:
+    slides: list[SlideContent] = []
     for heading, rows in section.tables:
         table = table_of(rows)
         if table is not None:
             layout: Layout = "table" if chart_data(table) is None else "chart"
             notes = "\n".join(" | ".join(row) for row in rows)[:_MAX_NOTES]
-            slide = SlideContent(layout=layout, title=heading or title, table=table, notes=notes)
+            name = title if is_alone and not slides else heading or title
+            slide = SlideContent(layout=layout, title=name, table=table, notes=notes)
             slides.append(msgspec.structs.replace(slide, sources=[section.document]))
     return slides
 
@@ -173,15 +210,20 @@ def _notes(section: Section) -> str:
 
 
 def _paired(slides: list[SlideContent], room: int) -> list[SlideContent]:
-    """With neighbours in two columns, while there are too many slides."""
-    surplus, paired = len(slides) - room, list[SlideContent]()
-    waiting = list(slides)
-    while waiting:
-        one = waiting.pop(0)
-        if surplus > 0 and waiting and one.layout == waiting[0].layout == "bullets":
-            one, surplus = _pair(one, waiting.pop(0)), surplus - 1
-        paired.append(one)
-    return paired
+    """With neighbours in two columns, those with the fewest bullets first, while there are too many."""
+    neighbours, at = list[int](), 0
+    while at + 1 < len(slides):
+        are_bullets = slides[at].layout == slides[at + 1].layout == "bullets"
+        neighbours += [at] * are_bullets
+        at += 1 + are_bullets
+    surplus = max(len(slides) - room, 0)
+    shortest = sorted(neighbours, key=lambda at: len(slides[at].bullets) + len(slides[at + 1].bullets))
+    first_ones = set(shortest[:surplus])
+    return [
+        _pair(slide, slides[at + 1]) if at in first_ones else slide
+        for at, slide in enumerate(slides)
+        if at - 1 not in first_ones
+    ]
 
 
 def _pair(left: SlideContent, right: SlideContent) -> SlideContent:

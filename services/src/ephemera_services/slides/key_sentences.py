@@ -8,7 +8,7 @@ ellipsis says where.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 MAX_BULLETS = 5
 MAX_WORDS = 15
@@ -61,9 +61,13 @@ def shorten(sentence: str) -> str:
 
 def headline(text: str, limit: int = 8) -> str:
     """The beginning of a text, for a title."""
-    parts = _CLAUSE.split(text)[0].split() or text.split()
-    shown = " ".join(parts[:limit]).rstrip(".,;:!?")
-    return shown if len(parts) <= limit else f"{shown}…"
+    clauses = _CLAUSE.split(text)
+    named = next(
+        (at for at in range(1, len(clauses)) if len(" ".join(clauses[:at]).split()) > 2), len(clauses)
+    )
+    parts = " ".join(clauses[:named]).split()
+    shown = parts if len(parts) <= limit + 3 else parts[:limit]
+    return " ".join(shown).rstrip(".,;:!?") + ("" if shown == parts else "…")
 
 
 def _score(sentence: str, about: set[str]) -> float:
@@ -79,9 +83,9 @@ def _bullets(sentences: Sequence[str], limit: int) -> list[str]:
         best = shorten(sentence)
         for part in _parts(sentence):
             if part == best:
-                bullets.append(part)
+                bullets.append(_balanced(part))
             elif room > 0 and _figures(part):
-                bullets.append(part)
+                bullets.append(_balanced(part))
                 room -= 1
     return bullets
 
@@ -91,7 +95,7 @@ def _parts(sentence: str) -> list[str]:
     if len(sentence.split()) <= MAX_WORDS:
         return [" ".join(sentence.split())]
     parts: list[str] = []
-    for clause in filter(None, _CLAUSE.split(sentence)):
+    for clause in _clauses(sentence):
         longer = f"{parts[-1]} {clause}" if parts else clause
         if parts and len(longer.split()) <= MAX_WORDS:
             parts[-1] = longer
@@ -102,12 +106,31 @@ def _parts(sentence: str) -> list[str]:
     return [part if at == 0 or part[0] == "…" else f"…{part}" for at, part in enumerate(stripped)]
 
 
+def _clauses(sentence: str) -> Iterator[str]:
+    """Its clauses; what is in brackets is not divided."""
+    clause = ""
+    for part in filter(None, _CLAUSE.split(sentence)):
+        clause = f"{clause} {part}" if clause else part
+        if clause.count("(") <= clause.count(")"):
+            yield clause
+            clause = ""
+    if clause:
+        yield clause
+
+
+def _balanced(text: str) -> str:
+    """A bullet without the bracket that another part of its sentence closes or opens."""
+    if text.startswith("(") and ")" not in text:
+        return text[1:]
+    return re.sub(r"\)(?=[.!?]?$)", "", text) if ")" in text and "(" not in text else text
+
+
 def _figures(text: str) -> int:
     return len(_FIGURE.findall(text))
 
 
 def _window(parts: list[str]) -> str:
-    """As many words as fit: the first ones, or those up to the last figure."""
+    """As many words as fit: the first ones, those up to the last figure, or the last ones."""
     room = MAX_WORDS - 1
     figures = [at for at, word in enumerate(parts) if _FIGURE.search(word)]
     start = 0
@@ -115,6 +138,8 @@ def _window(parts: list[str]) -> str:
         start = min(figures[0], figures[-1] + 2 - room)
         if figures[-1] - figures[0] >= room:  # they do not all fit
             start = figures[0]
+        elif start + room < len(parts) and len(parts) - MAX_WORDS <= figures[0]:
+            start, room = len(parts) - MAX_WORDS, MAX_WORDS
     shown = " ".join(parts[start : start + room]).rstrip(",;:")
     return f"{'…' if start else ''}{shown}{'…' if start + room < len(parts) else ''}"
 

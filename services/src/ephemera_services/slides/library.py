@@ -23,6 +23,7 @@ from ephemera.patterns.semantic_cache import Point, ScoredPoint, VectorStore
 from ephemera_services.slides.deck_plan import Section, TitledTable
 from ephemera_services.slides.document_text import Chunk
 from ephemera_services.slides.tables import chunks, documents
+from ephemera_services.slides.text_structure import table_title
 
 _BATCH = 64  # texts per call of the embedder
 _MAX_INDEXED = 1_000  # documents that this process knows to be in Qdrant
@@ -190,9 +191,25 @@ def sections_of(document: str, parts: Iterable[Chunk]) -> list[Section]:
         chunks_of = list(group)
         heading, level = chunks_of[0]["heading"], chunks_of[0]["level"]
         texts = [part["text"] for part in chunks_of if part["rows"] is None and part["text"] != heading]
-        tables = [TitledTable(heading, part["rows"]) for part in chunks_of if part["rows"] is not None]
-        found.append(Section(document, heading, level, "\n\n".join(texts), tables))
+        found.append(Section(document, heading, level, "\n\n".join(texts), _titled_tables(chunks_of)))
     return found
+
+
+def _titled_tables(parts: Sequence[Chunk]) -> list[TitledTable]:
+    """The tables of a section, each with its caption, above or below it, or else the section's heading."""
+    blocks = [
+        (part["rows"], text)
+        for part in parts
+        for text in (part["text"].split("\n\n") if part["rows"] is None else [""])
+    ]
+    titles = {at: table_title(text) for at, (_, text) in enumerate(blocks)}
+    tables = []
+    for at, (rows, _) in enumerate(blocks):
+        if rows is not None:
+            above, below = titles.get(at - 1, ""), titles.get(at + 1, "")
+            tables.append(TitledTable(above or below or parts[0]["heading"], rows))
+            titles[at - 1 if above else at + 1] = ""  # a caption names one table
+    return tables
 
 
 def _chunk(row: Any) -> Chunk:

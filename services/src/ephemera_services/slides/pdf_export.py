@@ -21,6 +21,7 @@ from ephemera_services.slides.slide_layout import (
     Box,
     PlacedTable,
     PlacedText,
+    drawable,
     place,
 )
 from ephemera_services.slides.text_fit import BOLD, LINE, REGULAR, Measure, runs, wrap
@@ -37,7 +38,7 @@ def render_pdf(title: str, slides: Sequence[SlideContent], theme: Theme) -> byte
     canvas = Canvas(file, pagesize=(WIDTH, HEIGHT), pageCompression=1)
     canvas.setTitle(printable(title)[:255])
     canvas.setCreator("Ephemera slides")
-    for number, slide in enumerate(slides, 1):
+    for number, slide in enumerate(map(drawable, slides), 1):
         canvas.bookmarkPage(str(number))
         canvas.addOutlineEntry(printable(slide.title)[:200] or str(number), str(number))
         _Page(canvas, theme).draw(slide, number)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
@@ -27,6 +27,10 @@ _RUNNING = 0.4  # of all pages have it: even and odd pages may have different on
 _LARGER = 1.12  # times the size of most text, and it is a heading
 _LETTER = 0.5  # width of an average one, in font sizes
 _GAP = 1.0  # between cells, in font sizes
+_HEADER_GAP = 0.45  # between the names of columns, which may be as wide as their columns
+_ALIGNED = 0.6  # font sizes between the beginnings of a column's cells
+_BULLET = re.compile(r"[^\w\s(€$£%]")
+_LIST_NUMBER = re.compile(r"\d{1,2}[.)]")
 _MIN_ROWS = 3
 _MAX_CELL = 60  # characters
 _LIGATURES = str.maketrans({"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl", "\u00ad": "-"})
@@ -74,6 +78,9 @@ class _Line(NamedTuple):
     bold: bool
     cells: tuple[str, ...] = ()
     """Its parts with wide gaps between them."""
+    places: tuple[float, ...] = ()
+    """Where these begin."""
+    pieces: tuple[_Piece, ...] = ()
     is_row: bool = False
 
 
@@ -105,16 +112,27 @@ def _is_beside(before: _Piece, piece: _Piece) -> bool:
 
 
 def _line(pieces: list[_Piece]) -> _Line:
-    cells = [pieces[0].text]
+    cells, places = _cells(pieces, _GAP)
+    if len(cells) == 2 and _BULLET.fullmatch(cells[0]):
+        cells, places, pieces = (f"- {cells[1]}",), places[1:], pieces[1:]  # it may be in a larger font
+    elif len(cells) == 2 and _LIST_NUMBER.fullmatch(cells[0]):
+        cells, places = (" ".join(cells),), places[:1]
+    size = round(max(piece.size for piece in pieces), 1)
+    bold = all(piece.bold for piece in pieces)
+    return _Line(" ".join(cells), size, bold, cells, places, tuple(pieces))
+
+
+def _cells(pieces: Sequence[_Piece], gap: float) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    """The text between gaps of this many font sizes, and where each begins."""
+    cells, places = [pieces[0].text], [pieces[0].x]
     for before, piece in pairwise(pieces):
         end = before.x + len(before.text.strip()) * _LETTER * before.size
-        if _is_beside(before, piece) and piece.x - end > _GAP * piece.size:
+        if _is_beside(before, piece) and piece.x - end > gap * piece.size:
             cells.append(piece.text)
+            places.append(piece.x)
         else:
             cells[-1] += piece.text if piece.follows else f" {piece.text}"
-    stripped = tuple(cell.strip() for cell in cells)
-    size = round(max(piece.size for piece in pieces), 1)
-    return _Line(" ".join(stripped), size, all(piece.bold for piece in pieces), stripped)
+    return tuple(cell.strip() for cell in cells), tuple(places)
 
 
 def _with_rows(lines: list[_Line]) -> list[_Line]:
@@ -123,9 +141,20 @@ def _with_rows(lines: list[_Line]) -> list[_Line]:
     for count, group in groupby(lines, key=lambda line: len(line.cells)):
         rows = list(group)
         if count > 1 and _is_table([row.cells for row in rows]):
+            if found and (header := _header(found[-1], rows)):
+                found[-1:] = [header]
             rows = [row._replace(text="\t".join(row.cells), is_row=True) for row in rows]
         found += rows
     return found
+
+
+def _header(line: _Line, rows: list[_Line]) -> _Line | None:
+    """The line above the rows of a table, if it has a name where each of their columns begins."""
+    cells, places = _cells(line.pieces, _HEADER_GAP)
+    if line.is_row or len(cells) != len(rows[0].cells) or len(cells) == len(line.cells):
+        return None
+    apart = [min(abs(place - row.places[at]) for row in rows) for at, place in enumerate(places)]
+    return line._replace(text="\t".join(cells), is_row=True) if max(apart) < _ALIGNED * line.size else None
 
 
 def _is_table(rows: list[tuple[str, ...]]) -> bool:

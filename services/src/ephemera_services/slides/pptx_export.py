@@ -23,6 +23,7 @@ from ephemera_services.slides.slide_layout import (
     SOURCES,
     PlacedTable,
     PlacedText,
+    drawable,
     place,
 )
 from ephemera_services.slides.text_fit import LINE
@@ -35,7 +36,7 @@ def render_pptx(title: str, slides: Sequence[SlideContent], theme: Theme) -> byt
     deck.core_properties.title = printable(title)[:255]
     deck.core_properties.author = ""
     layouts = {layout.name: layout for layout in deck.slide_layouts}
-    for number, slide in enumerate(slides, 1):
+    for number, slide in enumerate(map(drawable, slides), 1):
         _fill(deck.slides.add_slide(layouts[NAMES[slide.layout]]), slide, number, theme)
     file = BytesIO()
     deck.save(file)

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+import msgspec
+
+from ephemera_services.slides.chart_data import chart_data
 from ephemera_services.slides.deck import MAX_TABLE_ROWS, Layout, SlideContent, Table, more_rows, printable
 from ephemera_services.slides.text_fit import LINE, Fitted, Measure, fit, measure_for, wrap
 from ephemera_services.slides.themes import Theme
@@ -164,6 +167,15 @@ NAMES: dict[Layout, str] = {
 def measure_of(slot: Slot, theme: Theme) -> Measure:
     """The measure of a slot's text."""
     return measure_for(theme.heading_font if slot.bold else theme.body_font, bold=slot.bold)
+
+
+def drawable(slide: SlideContent) -> SlideContent:
+    """A slide with a layout that shows what it has: what is not a chart is a table, or bullets."""
+    if slide.layout not in ("table", "chart") or (slide.table is not None and slide.layout == "table"):
+        return slide
+    if slide.table is None:
+        return msgspec.structs.replace(slide, layout="bullets")
+    return slide if chart_data(slide.table) else msgspec.structs.replace(slide, layout="table")
 
 
 def place(slide: SlideContent, theme: Theme) -> PlacedSlide:

@@ -18,7 +18,13 @@ from ephemera_services.slides.markdown_text import unmarked
 _HEADING = re.compile(r"(#{1,6})\s+(.+?)\s*#*")
 _UNDERLINE = re.compile(r"={3,}|-{3,}")
 _NUMBERED = re.compile(r"(\d{1,2}(?:\.\d{1,2})*)\.?\s+\S")
-_ITEM = re.compile(r"\s*(?:[-*+•▪–]|\d{1,3}[.)])\s+(?=\S)")
+_ITEM = re.compile(r"\s*(?:[-*+•▪–]|\d{1,3}[.)])\s+(?:\[[ xX]\]\s+)?(?=\S)")
+_CAPTION = re.compile(
+    r"(?:(Table|Tabelle|Tab\.|Tableau|Tabla|Tabella|Tabela|Tabulka|Таблица|Tablo|Πίνακας)"
+    r"|Figure|Fig\.|Abbildung|Abb\.|Figura|Rysunek|Rys\.|Obrázek|Obr\.|Рисунок|Рис\.|Şekil|Σχήμα)"
+    r"\s*\d{1,3}[a-z]?\s*[.:–—-]\s*(\S.{0,200})",
+    re.IGNORECASE,
+)
 _RULE = set(" :+-")  # what the line below the header of a table is made of
 _MAX_HEADING_WORDS = 9
 _MAX_HEADING = 80  # characters
@@ -61,6 +67,17 @@ def sentences(text: str) -> list[str]:
     return [each.strip() for each in found if each.strip()]
 
 
+def is_caption(paragraph: str) -> bool:
+    """Whether a paragraph names a table or a picture, such as "Table 1: Results"."""
+    return _CAPTION.fullmatch(paragraph) is not None
+
+
+def table_title(paragraph: str) -> str:
+    """What the caption of a table says of it; empty for any other paragraph."""
+    found = _CAPTION.fullmatch(paragraph)
+    return found[2].rstrip(" .") if found is not None and found[1] else ""
+
+
 def _joined(parts: list[str]) -> Iterator[str]:
     """Sentences again, where an abbreviation was taken for the end of one."""
     sentence = ""
@@ -82,7 +99,7 @@ def _lines(part: str) -> list[str]:
 def _is_heading(lines: list[str], following: list[str] | None) -> bool:
     """Whether a line stands alone like a heading: short, not a sentence, and above a paragraph."""
     line = lines[0].strip()
-    if len(lines) > 1 or following is None or line[0] == "#" or _cells(line):
+    if len(lines) > 1 or following is None or line[0] == "#" or _cells(line) or is_caption(line):
         return False
     short = len(line) <= _MAX_HEADING and len(line.split()) <= _MAX_HEADING_WORDS
     named = line[:1].isupper() or _NUMBERED.match(line) is not None

@@ -57,6 +57,9 @@ function drawTable(table) {
 /** The numbers of a table, by rows; null if it is better shown as a table. */
 function chartPoints(table) {
   if (table.rows.length < 2 || table.rows.length > 12 || table.header.length > 4) return null;
+  const columns = table.header.slice(1).map((name, at) => ({ name, cells: table.rows.map((row) => row[at + 1]) }));
+  const percent = new Set(columns.map(({ name, cells }) => name.includes("%") || cells.every((cell) => cell.includes("%"))));
+  if (percent.size > 1 || columns.some(({ cells }) => cells.every((cell) => /^(19|20)\d\d$/.test(cell)))) return null; // no common axis
   const points = table.rows.map((row) => row.slice(1).map(numberOf));
   return points.flat().every((value) => value >= 0) ? points : null;
 }
