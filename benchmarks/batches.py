@@ -1,13 +1,15 @@
 """Rows of batches: 100 typed values read or written in one round trip, one task at a time.
 
 The peer is a pipeline of redis-py's asyncio client without a transaction, on its fastest settings; it is
-given strings, and writes each with its TTL, as ours. Ours decodes and encodes the same text as JSON.
+given strings, and writes each with its TTL, as ours. Ours decodes and encodes the same text as JSON. So does
+redis-py-kit, which reads with one MGET.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib import import_module
 
 from benchmarks import peers
 from benchmarks.load import Tasks
@@ -80,18 +82,46 @@ async def redis_py_writes(servers: Servers) -> AsyncIterator[Round]:
         yield Tasks(1, work)
 
 
+@asynccontextmanager
+async def kit_reads(servers: Servers) -> AsyncIterator[Round]:
+    """`get_many` of redis-py-kit's cache."""
+    async with peers.redis_py(servers.valkey) as client:
+        cache = import_module("redis_kit").AsyncCache(client, prefix="kit")
+        await cache.set_many(dict.fromkeys(_KEYS, _VALUE), ttl=3600)
+
+        async def work(times: int) -> None:
+            for _ in range(times):
+                await cache.get_many(_KEYS)
+
+        yield Tasks(1, work)
+
+
+@asynccontextmanager
+async def kit_writes(servers: Servers) -> AsyncIterator[Round]:
+    """`set_many` of redis-py-kit's cache."""
+    async with peers.redis_py(servers.valkey) as client:
+        cache = import_module("redis_kit").AsyncCache(client, prefix="kit")
+        values = dict.fromkeys(_KEYS, _VALUE)
+
+        async def work(times: int) -> None:
+            for _ in range(times):
+                await cache.set_many(values, ttl=3600)
+
+        yield Tasks(1, work)
+
+
 ROWS = (
     Row(
         "batches: get_many of 100",
         our_reads,
-        {"redis-py, pipeline": redis_py_reads},
+        {"redis-py, pipeline": redis_py_reads, "redis-py-kit": kit_reads},
         (Times(3, "redis-py, pipeline"),),
         unit="batches/s",
     ),
     Row(
         "batches: put_many of 100",
         our_writes,
-        {"redis-py, pipeline": redis_py_writes},
+        {"redis-py, pipeline": redis_py_writes, "redis-py-kit": kit_writes},
         (Times(3, "redis-py, pipeline"),),
         unit="batches/s",
     ),

@@ -1,9 +1,9 @@
 """The cache's rows: hits of both levels, a cold key in many processes, a hung server, a policy.
 
-The peers are cashews and aiocache, by the call of theirs that reads through and is fastest: cashews'
-`get_or_set` with a key made beforehand (its decorator makes it, and takes four times as long), aiocache's
-`cached`. On the server's level every task has its own key, so that the coalescing of equal calls is not
-measured.
+The peers are cashews, aiocache and redis-py-kit, by the call of theirs that reads through and is fastest:
+cashews' `get_or_set` with a key made beforehand (its decorator makes it, and takes four times as long),
+aiocache's `cached`, and `remember` of redis-py-kit, whose values are JSON; it has nothing against stampedes.
+On the server's level every task has its own key, so that the coalescing of equal calls is not measured.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import Any
 
 import msgspec
 
+from benchmarks import peers
 from benchmarks.load import Tasks
 from benchmarks.rows import Absolute, Opener, Round, Row, Times
 from benchmarks.servers import Servers
@@ -112,6 +113,41 @@ async def aiocache_memory(_: Servers) -> AsyncIterator[Round]:
             await read(user_id="42")
 
     yield Tasks(1, work)
+
+
+@asynccontextmanager
+async def kit_tiers(servers: Servers) -> AsyncIterator[Round]:
+    """The local level of redis-py-kit's two."""
+    kit = import_module("redis_kit")
+    async with peers.redis_py(servers.valkey) as client:
+        cache = kit.AsyncTieredCache(kit.AsyncCache(client, prefix="peer"), local_ttl=3600.0)
+        await cache.set("42", msgspec.to_builtins(await load("42")), ttl=3600)
+
+        async def work(times: int) -> None:
+            for _ in range(times):
+                await cache.remember("42", _unused, ttl=3600)
+
+        yield Tasks(1, work)
+
+
+@asynccontextmanager
+async def kit_entries(servers: Servers) -> AsyncIterator[Round]:
+    """redis-py-kit's cache on the same server."""
+    kit, numbers = import_module("redis_kit"), count()
+    async with peers.redis_py_untimed(servers.valkey) as client:
+        cache = kit.AsyncCache(client, prefix="peer")
+
+        async def work(times: int) -> None:
+            key = str(next(numbers) % _TASKS)
+            await cache.set(key, msgspec.to_builtins(await load(key)), ttl=3600)
+            for _ in range(times):
+                await cache.remember(key, _unused, ttl=3600)
+
+        yield Tasks(_TASKS, work)
+
+
+def _unused() -> None:
+    raise RuntimeError("the cache lost an entry")
 
 
 @asynccontextmanager
@@ -254,13 +290,13 @@ ROWS = (
     Row(
         "cache: hit of a local copy",
         our_copies,
-        {"cashews": cashews_memory, "aiocache": aiocache_memory},
+        {"cashews": cashews_memory, "aiocache": aiocache_memory, "redis-py-kit": kit_tiers},
         (Times(2.5),),
     ),
     Row(
         "cache: hit on the server, 50 tasks",
         our_entries,
-        {"cashews": cashews_entries},
+        {"cashews": cashews_entries, "redis-py-kit": kit_entries},
         (Times(8, "cashews"),),
     ),
     Row(

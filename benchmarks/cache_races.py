@@ -15,6 +15,9 @@ from datetime import timedelta
 from importlib import import_module
 from typing import Any, Protocol
 
+import msgspec
+
+from benchmarks import peers
 from benchmarks.cache import CATALOGUE, COPIED, Profile
 from benchmarks.rows import Absolute, Round, Row
 from benchmarks.servers import Servers
@@ -61,6 +64,25 @@ class Cashews:
     async def read(self, key: str, load: Load) -> Profile:
         value: Profile = await self._cache.get_or_set(key, load, expire=self._life)
         return value
+
+    async def delete(self, key: str) -> None:
+        await self._cache.delete(key)
+
+    async def settle(self) -> None:
+        return
+
+
+class Kit:
+    """redis-py-kit, without its local level, which no one invalidates."""
+
+    def __init__(self, cache: Any) -> None:
+        self._cache = cache
+
+    async def read(self, key: str, load: Load) -> Profile:
+        async def load_record() -> Any:
+            return msgspec.to_builtins(await load())
+
+        return msgspec.convert(await self._cache.remember(key, load_record, ttl=3600), Profile)
 
     async def delete(self, key: str) -> None:
         await self._cache.delete(key)
@@ -130,11 +152,23 @@ async def cashews(servers: Servers) -> AsyncIterator[Round]:
         await cache.close()
 
 
+@asynccontextmanager
+async def redis_py_kit(servers: Servers) -> AsyncIterator[Round]:
+    """Two clients of redis-py-kit."""
+    cache = import_module("redis_kit").AsyncCache
+    async with peers.redis_py_untimed(servers.valkey) as one, peers.redis_py_untimed(servers.valkey) as other:
+
+        async def once(_: float) -> float:
+            return await races(Kit(cache(one, prefix="kit")), Kit(cache(other, prefix="kit")))
+
+        yield once
+
+
 ROWS = (
     Row(
         "cache: stale values in 10,000 invalidations during loads",
         ours,
-        {"cashews": cashews},
+        {"cashews": cashews, "redis-py-kit": redis_py_kit},
         (Absolute(0, "stale values", at_most=True),),
         unit="stale values",
         higher_is_better=False,

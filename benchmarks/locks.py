@@ -1,8 +1,9 @@
-"""The locks' rows: acquiring and releasing an uncontended lock, handing one over, and reading under one lock.
+"""The locks' rows: acquiring and releasing an uncontended lock, renewing, handing over, reading under one.
 
 redis-py's asyncio `Lock` is the peer: a token, a lease and a release by script, as ours; it has no fence, no
-renewal and no queue. Its waiters poll every 100 ms, their default. For read-write locks it is redis-py-kit,
-which counts readers; it has no lease for a reader, no fence and no queue. Neither has semaphores.
+queue, and it renews when a program says so. Its waiters poll every 100 ms, their default. redis-py-kit's
+`AsyncLock` acquires by SET and releases by a script, without a fence or a queue; it tries once, so it hands
+nothing over. Its read-write locks count readers, without a lease for each. Neither has semaphores.
 """
 
 from __future__ import annotations
@@ -104,6 +105,42 @@ async def redis_py_locks(servers: Servers) -> AsyncIterator[Round]:
 
 
 @asynccontextmanager
+async def kit_locks(servers: Servers) -> AsyncIterator[Round]:
+    """redis-py-kit's locks, on one client of redis-py."""
+    async with peers.redis_py_untimed(servers.valkey) as client:
+        lock = import_module("redis_kit").AsyncLock(client)
+        yield Tasks(_TASKS, taking(lambda name: lock(name, timeout=30)))
+
+
+@asynccontextmanager
+async def our_renewals(servers: Servers) -> AsyncIterator[Round]:
+    """Renewals of our locks, one held by each task."""
+    async with connect(servers.valkey.url, CATALOGUE) as store:
+        numbers = count()
+
+        async def work(times: int) -> None:
+            async with store[LOCKS].hold(name=f"task-{next(numbers)}") as held:
+                for _ in range(times):
+                    await held._leases.renew(held)
+
+        yield Tasks(_TASKS, work)
+
+
+@asynccontextmanager
+async def redis_py_renewals(servers: Servers) -> AsyncIterator[Round]:
+    """Renewals of redis-py's locks, one held by each task."""
+    async with peers.redis_py_untimed(servers.valkey) as client:
+        numbers = count()
+
+        async def work(times: int) -> None:
+            async with client.lock(f"peer:task-{next(numbers)}", timeout=30) as lock:
+                for _ in range(times):
+                    await lock.reacquire()
+
+        yield Tasks(_TASKS, work)
+
+
+@asynccontextmanager
 async def our_hand_over(servers: Servers) -> AsyncIterator[Round]:
     """Two of our stores, each on a connection of its own."""
     url = servers.valkey.url
@@ -138,9 +175,16 @@ ROWS = (
     Row(
         "locks: 50 tasks, take and release",
         our_locks,
-        {"redis-py": redis_py_locks},
-        (Times(5, "redis-py"),),
+        {"redis-py": redis_py_locks, "redis-py-kit": kit_locks},
+        (Times(12, "redis-py"),),
         unit="locks/s",
+    ),
+    Row(
+        "locks: 50 tasks, renewal",
+        our_renewals,
+        {"redis-py": redis_py_renewals},
+        (Times(12, "redis-py"),),
+        unit="renewals/s",
     ),
     Row(
         "locks: hand-over, p50",

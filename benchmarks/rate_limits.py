@@ -1,10 +1,10 @@
 """The limits' rows: one check by each algorithm, three rules over three subjects, and a denial known already.
 
-The peers are limits 5 and throttled-py 3 on asyncio, each on the client it is fastest with, as measured:
-limits on valkey-py, whose parser in C (libvalkey) makes no measurable difference, and throttled-py on
-redis-py without a socket timeout. Both count in Lua, as we do. A row has every algorithm of a peer that
-answers the same question; theirs are approximations where noted. Subjects come from a thousand users in turn,
-and no limit is reached but in the last row.
+The peers are limits 5, throttled-py 3 and redis-py-kit 1 on asyncio, each on the client it is fastest with,
+as measured: limits on valkey-py, whose parser in C (libvalkey) makes no measurable difference, and the others
+on redis-py without a socket timeout. All count in Lua, as we do. A row has every algorithm of a peer that
+answers the same question; theirs are approximations where noted, and a log has room for 1,000 calls. Subjects
+come from a thousand users in turn, and no limit is reached but in the last row.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from importlib import import_module
 from itertools import cycle
 from typing import Any
 
+from benchmarks import peers
 from benchmarks.load import Tasks
 from benchmarks.rows import Opener, Round, Row, Times
 from benchmarks.servers import Servers
@@ -135,6 +136,19 @@ def throttled_of(using: str, *, times: int = 1, amount: int = _PLENTY) -> Opener
     return opened
 
 
+def kit_of(limiter: str, **options: int) -> Opener:
+    """A check of redis-py-kit."""
+
+    @asynccontextmanager
+    async def opened(servers: Servers) -> AsyncIterator[Round]:
+        async with peers.redis_py_untimed(servers.valkey) as client:
+            acquire = getattr(import_module("redis_kit"), limiter)(client, **options).acquire
+            _admitted((await acquire("first")).allowed)
+            yield Tasks(_TASKS, _in_turn(acquire, 1))
+
+    return opened
+
+
 def _in_turn(check: Callable[[str], Awaitable[Any]], times: int) -> Any:
     """Work that checks so many subjects for each operation, one after the other, as their users must."""
     subjects = users()
@@ -170,13 +184,18 @@ ROWS = (
             "limits, a log": limits_of(_MOVING, amount=1000),
             "limits, approximate": limits_of(_COUNTER),
             "throttled, approximate": throttled_of("sliding_window"),
+            "redis-py-kit, a log": kit_of("AsyncSlidingWindowLimiter", limit=1000),
         },
         (Times(6),),
     ),
     Row(
         "rate limits: token bucket (GCRA)",
         one(BUCKET),
-        {"throttled": throttled_of("gcra"), "throttled, bucket": throttled_of("token_bucket")},
+        {
+            "throttled": throttled_of("gcra"),
+            "throttled, bucket": throttled_of("token_bucket"),
+            "redis-py-kit": kit_of("AsyncTokenBucketLimiter", rate=_PLENTY // 60, capacity=_PLENTY),
+        },
         (Times(6),),
     ),
     Row(

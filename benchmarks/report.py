@@ -73,9 +73,22 @@ def figure(value: float | None) -> str:
 
 
 def write(outcomes: Sequence[Outcome], rows: Sequence[Row], path: Path = RESULTS) -> list[dict[str, Any]]:
-    """Update results.json and return all entries; rows no longer in the suite are dropped."""
-    old = json.loads(path.read_text()) if path.exists() else []
+    """Update results.json and return all entries; rows no longer in the suite are dropped.
+
+    Figures that are kept are judged by the present target of their row; a new peer is missing until then.
+    """
+    found = json.loads(path.read_text()) if path.exists() else []
+    targets = {row.name: row for row in rows}
+    old = [_judged(each, targets[each["name"]]) for each in found if each["name"] in targets]
     order = {row.name: rank for rank, row in enumerate(rows)}
     entries = merged(old, [outcome.as_json() for outcome in outcomes], order)
     path.write_text(json.dumps(entries, indent=2) + "\n")
     return entries
+
+
+def _judged(entry: dict[str, Any], row: Row) -> dict[str, Any]:
+    """An entry with the peers and the verdict of its row, where these were changed after it was measured."""
+    if entry["target"] == row.target and [*entry["peers"]] == [*row.peers]:
+        return entry
+    figures = {OURS: entry["ours"], **{peer: entry["peers"].get(peer) for peer in row.peers}}
+    return Outcome(row, {name: [value] for name, value in figures.items() if value is not None}).as_json()

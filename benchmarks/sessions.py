@@ -3,7 +3,8 @@
 starsessions stores a session as JSON in its Redis store, on one redis-py client with a connection for every
 task. For each request its middleware loads the session and, with rolling sessions, writes all of it back
 with a new TTL; that is measured as "starsessions". Its store alone, which only reads and writes the bytes,
-is measured beside it. Ours is measured as JSON, like theirs, and as a hash. A revocation check covers a
+is measured beside it. redis-py-kit has a hash for each session; its `get` and `refresh` are two round trips.
+Ours is measured as JSON, like theirs, and as a hash. A revocation check covers a
 token's id, its user and its family; none of them is revoked, as in nearly every request.
 """
 
@@ -138,6 +139,23 @@ async def starsessions(servers: Servers) -> AsyncIterator[tuple[Any, list[str]]]
 
 
 @asynccontextmanager
+async def kit_sessions(servers: Servers) -> AsyncIterator[Round]:
+    """The sessions of redis-py-kit, read and extended."""
+    async with peers.redis_py_untimed(servers.valkey) as client:
+        sessions = import_module("redis_kit").AsyncSessionManager(client, ttl=_DAY)
+        data = [msgspec.to_builtins(Session(_user(number))) for number in range(_SESSIONS)]
+        turns = cycle([await sessions.create(each) for each in data])
+
+        async def work(count: int) -> None:
+            for _ in range(count):
+                session_id = next(turns)
+                await sessions.get(session_id)
+                await sessions.refresh(session_id)
+
+        yield Tasks(_TASKS, work)
+
+
+@asynccontextmanager
 async def our_check(servers: Servers) -> AsyncIterator[Round]:
     """Our check of a token, its user and its family."""
     async with connect(servers.valkey.url, CATALOGUE) as store:
@@ -184,7 +202,11 @@ async def pipelined_exists(servers: Servers) -> AsyncIterator[Round]:
         yield Tasks(_TASKS, work)
 
 
-_THEIRS = {"starsessions": starsessions_handler, "its store alone": starsessions_store}
+_THEIRS = {
+    "starsessions": starsessions_handler,
+    "its store alone": starsessions_store,
+    "redis-py-kit": kit_sessions,
+}
 
 ROWS = (
     Row("sessions: read and slide, JSON", our_sessions(JSON), _THEIRS, (Times(6, "starsessions"),)),

@@ -19,10 +19,12 @@ from benchmarks import (
     league,
     limits_storages,
     locks,
+    node,
     operations,
     planner,
     progress,
     pubsub,
+    quickstart,
     rate_limits,
     sessions,
     synchronous,
@@ -34,6 +36,7 @@ from benchmarks.rows import Row
 
 ROWS: tuple[Row, ...] = (
     *wire.ROWS,
+    *node.ROWS,
     *batches.ROWS,
     *pubsub.ROWS,
     *synchronous.ROWS,
@@ -46,6 +49,7 @@ ROWS: tuple[Row, ...] = (
     *sessions.ROWS,
     *rate_limits.ROWS,
     *web.ROWS,
+    *quickstart.ROWS,
     *progress.ROWS,
     *jobs.ROWS,
     *http_cache.ROWS,

@@ -50,10 +50,10 @@ async def hello(request: Request) -> PlainTextResponse:
 _URL = os.environ["BENCH_URL"]
 _REDIS = import_module("redis.asyncio")
 _POOL = _REDIS.ConnectionPool.from_url(_URL, protocol=3, max_connections=100, socket_timeout=None)
-_STORE = RedisStore(connection=_REDIS.Redis.from_pool(_POOL))
-_ROLLING = {"lifetime": 86_400, "rolling": True, "cookie_name": "__Host-session"}
+STORE = RedisStore(connection=_REDIS.Redis.from_pool(_POOL))
+ROLLING = {"lifetime": 86_400, "rolling": True, "cookie_name": "__Host-session"}
 
 glued = Starlette(routes=[Route("/", hello)])
 glued.add_middleware(SessionAutoloadMiddleware)
-glued.add_middleware(SessionMiddleware, store=_STORE, **_ROLLING)
+glued.add_middleware(SessionMiddleware, store=STORE, **ROLLING)
 glued.add_middleware(Limited, url=_URL)

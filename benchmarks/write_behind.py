@@ -341,7 +341,7 @@ ROWS = (
     Row(
         "write_behind: longest PING during a flush of 1,000,000 counters",
         longest_ping,
-        targets=(Absolute(50, "ms", at_most=True),),
+        targets=(Absolute(20, "ms", at_most=True),),
         unit="ms",
         higher_is_better=False,
         patience=300,

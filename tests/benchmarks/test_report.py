@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from rich.console import Console
 
 from benchmarks import growth, plot, report
 from benchmarks.outcome import Outcome
+from benchmarks.rows import Times
 from benchmarks.suite import ROWS, chosen
 
 KEYS = ["name", "unit", "ours", "peers", "ratio_to_best_peer", "target", "met"]
@@ -32,6 +34,19 @@ def test_results_are_written_in_the_agreed_form(tmp_path: Path) -> None:
     entries = json.loads(path.read_text())
     assert [list(entry) for entry in entries] == [KEYS, KEYS]
     assert [entry["ours"] for entry in entries] == [5000, 7000]
+
+
+def test_a_raised_target_judges_what_was_measured(tmp_path: Path) -> None:
+    """Figures of an earlier run are judged by the present target, and a peer that is new is missing."""
+    path, row = tmp_path / "results.json", ROWS[0]
+    figures = {"ephemera": [5000.0], **{peer: [100.0] for peer in row.peers}}
+    report.write([Outcome(row, figures)], ROWS, path)
+    kept = json.loads(path.read_text())
+    raised = replace(row, targets=(Times(60),), peers={**row.peers, "a new one": row.ours})
+    (entry,) = report.write([], [raised], path)
+    assert (kept[0]["met"], entry["met"], entry["ours"]) == (True, False, 5000)
+    assert entry["peers"] == {**kept[0]["peers"], "a new one": None}
+    assert report.write([], [row], path) == kept
 
 
 def test_the_published_results_are_of_this_suite() -> None:
