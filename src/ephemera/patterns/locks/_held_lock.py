@@ -203,7 +203,7 @@ class HeldLock:
 
     def __init__(self, leases: Leases, keys: LockKeys, owner: str, reply: int | bytes, sent: float) -> None:
         task = cast("asyncio.Task[object]", asyncio.current_task())
-        self._holder = current_holder()
+        self._holder = HOLDER.get() or task
         self.permit: int | None = None
         """The number of the permit, from 0, that no other holder of the semaphore has."""
         if type(reply) is int:
@@ -298,9 +298,8 @@ class LeaseRenewer:
 
     def new_owner(self, key: str, kind: Kind = "") -> str:
         """A token and this process's name, for one attempt; `LockAlreadyHeld` if this task holds the lock."""
-        holder = current_holder()
-        mine = self.held.get((key, holder) if kind else key)
-        if mine is not None and mine._holder == holder:
+        mine = self.held.get((key, current_holder()) if kind else key)
+        if mine is not None and mine._holder == current_holder():
             raise LockAlreadyHeld(key, mine.fence)
         return kind + next(self._owners)
 

@@ -14,7 +14,7 @@ local lock, fences, waiters, channel = KEYS[1], KEYS[2], KEYS[3], ARGV[5]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
-local held = redis.call('GET', lock)
+local held = redis.call('SET', lock, ARGV[1], 'NX', 'GET', 'PX', ARGV[2])
 if held and held ~= ARGV[4] then
   local before = 0
   if channel then
@@ -32,6 +32,6 @@ if last >= now then
   fence = last + 1
   redis.call('SET', fences, fence, 'PX', ARGV[3])
 end
-redis.call('SET', lock, ARGV[1], 'PX', ARGV[2])
+if held then redis.call('SET', lock, ARGV[1], 'PX', ARGV[2]) end
 if channel then redis.call('ZREM', waiters, channel) end
 return fence
