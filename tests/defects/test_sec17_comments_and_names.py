@@ -37,6 +37,7 @@ async def test_sec17_comments_and_predictions_of_a_user_are_limited(
             for board in ("week", "none", "season", "week")
         ]
         assert places == [200, 404, 200, 429], "each is a query"
+        assert (await app.ask("GET", "/api/me/votes/1", headers=me)).status_code == 429, "so is this"
 
 
 async def test_sec17_names_cannot_be_listed_by_number(server: Valkey, postgres: Postgres) -> None:

@@ -157,6 +157,20 @@ def test_users_have_their_own_place(served: Served) -> None:
     assert served.client.get("/api/me/leaderboards/season").status_code == 401
 
 
+def test_users_have_their_own_vote(served: Served) -> None:
+    """It is what they voted for, once it is counted, on that match alone; others have none."""
+    path, live = (f"/api/{each.format(LIVE_MATCH + 2)}" for each in ("me/votes/{}", "matches/{}/live"))
+    with signed_in(served, "carl") as carl, signed_in(served, "dora") as dora:
+        assert carl.get(path).json() == {"choice": None}
+        ballot = {"choice": "away"}
+        carl.post(f"/api/matches/{LIVE_MATCH + 2}/votes", json=ballot).raise_for_status()
+        assert until(lambda: served.client.get(live).json()["votes"]["away"])
+        assert carl.get(path).json() == ballot
+        assert carl.get(path).headers["cache-control"] == "private, no-store"
+        assert dora.get(path).json() == carl.get("/api/me/votes/1").json() == {"choice": None}
+    assert served.client.get(path).status_code == 401
+
+
 def test_predictions_are_private_and_bring_points(served: Served, admin: httpx.Client) -> None:
     """Two users' pages have other tags and never each other's content; the exact score is three points."""
     (match, *_) = served.client.get("/api/predictions").json()

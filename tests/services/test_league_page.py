@@ -10,7 +10,7 @@ import pytest
 
 from ephemera_services.runtime import DEMO_PASSWORD
 from tests.browsers import running_browser
-from tests.services.league_users import LIVE_MATCH, league, referee, sql
+from tests.services.league_users import LIVE_MATCH, league, referee, signed_in, sql, until
 from tests.services.services import Served
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -240,6 +240,36 @@ def test_a_visitor_registers_and_votes(visit: Visit, served: Served) -> None:
     playwright.expect(visit.page.locator("#me")).to_contain_text("erin")
     visit.page.get_by_role("button", name=re.compile("^A draw")).click()
     playwright.expect(visit.page.locator(".votes .own")).to_contain_text("A draw")
+
+
+def test_what_one_did_elsewhere_is_on_the_page_of_a_match(visit: Visit, served: Served) -> None:
+    """A vote and a prediction of another browser are marked as one's own; the prediction can be changed."""
+    (match, *_) = served.client.get("/api/predictions").json()
+    with signed_in(served, "carl") as carl:
+        carl.post(f"/api/matches/{match['id']}/votes", json={"choice": "draw"}).raise_for_status()
+        goals = {"home_goals": 4, "away_goals": 3}
+        carl.put(f"/api/me/predictions/{match['id']}", json=goals).raise_for_status()
+        until(lambda: served.client.get(f"/api/matches/{match['id']}/live").json()["votes"]["draw"])
+    visit.page.goto(f"{served.url}/#/match/{match['id']}")
+    playwright.expect(visit.page).to_have_title(re.compile(f"^{match['home']} . {match['away']} · League$"))
+    assert visit.page.locator(".votes .own").count() == 0
+    visit.sign_in("carl")
+    playwright.expect(visit.page.locator(".votes .own")).to_contain_text("A draw")
+    form = visit.page.locator(".predict")
+    playwright.expect(form.locator("input").first).to_have_value("4")
+    form.locator("input").first.fill("5")
+    form.get_by_role("button", name="Change").click()
+    playwright.expect(visit.page.locator("#toast")).to_contain_text("5 : 3")
+
+
+def test_a_page_that_cannot_be_loaded_says_so(visit: Visit) -> None:
+    """Without a network and without a snapshot there is a sentence, not an empty screen."""
+    visit.context.set_offline(True)
+    visit.tab("Leaders")
+    visit.shows("cannot be loaded")
+    visit.context.set_offline(False)
+    visit.later(25)
+    visit.shows("dora")
 
 
 def test_the_minute_counts_between_polls(visit: Visit, served: Served) -> None:

@@ -88,10 +88,19 @@ class Posted(BaseModel):
     id: int
 
 
+Choice = Literal["home", "draw", "away"]
+
+
 class Ballot(RequestBody):
     """A vote for the winner."""
 
-    choice: Literal["home", "draw", "away"]
+    choice: Choice
+
+
+class OwnVote(BaseModel):
+    """A user's vote on a match; null without one."""
+
+    choice: Choice | None
 
 
 class Queued(BaseModel):

@@ -452,10 +452,17 @@ async def leaderboard(engine: AsyncEngine, board: str, season: str = CURRENT) ->
 
 
 async def place(engine: AsyncEngine, user_id: int, board: str, season: str) -> Row[Any] | None:
-    """The rank, points and exact predictions of a user on a leaderboard; None of one who has no rank."""
+    """The rank, points and exact predictions of a user on a leaderboard; None for one without a rank."""
     of_user = select(ranks).where(ranks.c.user_id == user_id, ranks.c.board == _board_name(board, season))
     (rows,) = await _fetch_all(engine, of_user)
     return rows[0] if rows else None
+
+
+async def vote_of(engine: AsyncEngine, user_id: int, match_id: int) -> Any:
+    """What a user has voted for on a match; None if there is no vote of theirs in SQL."""
+    own = select(votes.c.choice).where(votes.c.user_id == user_id, votes.c.match_id == match_id)
+    (rows,) = await _fetch_all(engine, own)
+    return rows[0].choice if rows else None
 
 
 def _board_name(board: str, season: str) -> Any:

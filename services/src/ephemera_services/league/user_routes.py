@@ -12,6 +12,7 @@ from ephemera_services.league.forms import (
     Comment,
     MatchId,
     Me,
+    OwnVote,
     Place,
     Posted,
     Queued,
@@ -20,7 +21,7 @@ from ephemera_services.league.forms import (
     SignInForm,
 )
 from ephemera_services.league.keys import LIMITS, Session, Vote
-from ephemera_services.league.loaders import is_board, is_season_board, place
+from ephemera_services.league.loaders import is_board, is_season_board, place, vote_of
 from ephemera_services.league.seasons import CURRENT
 from ephemera_services.runtime import problem, problems
 
@@ -80,6 +81,14 @@ async def own_place(
     return Place() if found is None else Place(rank=found.rank, points=found.points, exact=found.exact)
 
 
+@router.get("/api/me/votes/{match_id}", tags=["me"], responses=problems(429))
+async def own_vote(match_id: MatchId, caller: Caller, service: Service, response: Response) -> OwnVote:
+    """The caller's vote on a match, once it is counted."""
+    response.headers["cache-control"] = "private, no-store"
+    await consume(service, response, LIMITS["pages"].on(caller.user_id))
+    return OwnVote(choice=await vote_of(service.engine, int(caller.user_id), match_id))
+
+
 @router.put("/api/me/predictions/{match_id}", status_code=204, tags=["me"], responses=problems(404, 409, 429))
 async def predict(
     match_id: MatchId, form: Score, caller: Caller, service: Service, response: Response
@@ -110,7 +119,7 @@ async def _start(handle: Handle, session: Session, announced: str) -> None:
     try:
         await handle.start(session, sign_in=announced)
     except SessionsRevoked:
-        raise problem(403, "This account was changed meanwhile; please sign in again.") from None
+        raise problem(403, "This account was changed in the meantime; please sign in again.") from None
 
 
 def _registration_claims(service: Service, request: Request) -> list[Claim]:

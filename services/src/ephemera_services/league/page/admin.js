@@ -257,7 +257,7 @@ async function flush() {
     offline.hidden = number === 0;
     setTimeout(flush, RETRY);
   } finally { state.sending = false; }
-  await show(true); // what is pressed meanwhile is sent at once
+  await show(true); // what is pressed in the meantime is sent at once
 }
 
 function refused(action, answer) {

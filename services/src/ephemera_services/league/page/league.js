@@ -94,6 +94,7 @@ async function poll() {
   } catch {
     if (round !== state.round) return;
     mark.hidden = false; // keep what is on the screen
+    if (!content.dataset.drawn) content.replaceChildren(empty("This cannot be loaded at the moment. Trying again…"));
   }
   schedule();
 }
@@ -147,7 +148,7 @@ function go(target) {
 function show() {
   const target = { match: null, club: null, profile: false, ...read(location.hash) };
   Object.assign(state, target, { round: state.round + 1 });
-  content.replaceChildren();
+  content.replaceChildren(el("p", { className: "card empty waiting" }, "Loading…"));
   delete content.dataset.drawn;
   drawTabs();
   const view = shown();
@@ -208,13 +209,24 @@ const MATCH = {
       const same = known && before[part] === versions.body?.[part];
       return same ? { body: known.body, changed: false, stale: false } : ask(path);
     });
-    const found = await Promise.all(parts);
+    const [recalled, ...found] = await Promise.all([recall(state.match).catch(() => false), ...parts]);
     this.seen = { match: state.match, body: versions.body };
-    found[0] = { ...found[0], stale: found[0].stale || versions.stale };
+    found[0] = { ...found[0], changed: found[0].changed || recalled, stale: found[0].stale || versions.stale };
     return found;
   },
+  recalled: null,
   draw: drawMatch,
 };
+
+// One's own vote and prediction, once: they may have been placed in another browser.
+async function recall(match) {
+  const key = voteKey(match);
+  if (!state.me || MATCH.recalled === key) return false;
+  const [vote] = await Promise.all([ask(`api/me/votes/${match}`), ask("api/me/predictions")]);
+  MATCH.recalled = key;
+  try { if (vote.body?.choice) localStorage.setItem(key, vote.body.choice); } catch { /* it is not marked */ }
+  return true;
+}
 
 // --- drawing: elements alone, never markup from data --------------------------------------------------------
 
@@ -289,8 +301,8 @@ function shape(name) { // a drawn sign, whose meaning stands beside it as text
   return made;
 }
 
-function when(kickoff, dateStyle = "medium") {
-  const made = el("time", {}, new Date(kickoff).toLocaleString([], { dateStyle, timeStyle: "short" }));
+function when(kickoff, dateStyle = "medium") { // without a style, the date is left out
+  const made = el("time", {}, new Date(kickoff).toLocaleString([], { ...(dateStyle ? { dateStyle } : {}), timeStyle: "short" }));
   made.dateTime = kickoff;
   return made;
 }
@@ -369,6 +381,7 @@ function drawCup([rows]) {
 
 function drawClub([club]) {
   if (!club) return empty("There is no such club.");
+  document.title = `${club.club} · League`;
   const played = club.matches.filter((row) => row.score).reverse();
   const ahead = club.matches.filter((row) => !row.score);
   return el("div", {}, el("div", { className: "card hero big" }, el("span", {}), el("b", { className: "club" }, crest(club.club), club.club), el("span", {})),
@@ -378,6 +391,7 @@ function drawClub([club]) {
 
 function drawMatch([meta, current, comments]) {
   if (!meta) return empty("There is no such match.");
+  document.title = `${meta.home} – ${meta.away} · League`;
   const live = current ?? meta.result; // of a match that ended hours ago
   const club = (name, id) => el("a", { className: "club", href: `#/club/${id}` }, crest(name), name);
   const score = live?.status === "live" || live?.status === "finished" ? live.score.join(" : ") : "– : –";
@@ -387,14 +401,18 @@ function drawMatch([meta, current, comments]) {
   const hero = el("div", { className: "card hero big" }, club(meta.home, meta.home_id), middle, club(meta.away, meta.away_id));
   const about = el("p", { className: "muted" }, when(meta.kickoff, "full"), ` · ${meta.venue}`);
   const events = (live?.events ?? []).map((each) => {
-    const text = el("span", { title: each.kind }, shape(each.kind === "goal" ? "ball" : "booked"), ` ${each.player}`);
+    const text = el("span", { title: each.kind }, shape(each.kind === "goal" ? "ball" : "booked"), el("span", { className: "unseen" }, each.kind), ` ${each.player}`);
     const cells = [el("span", {}), el("b", {}, `${each.minute}′`), el("span", {})];
     cells[each.side === "home" ? 0 : 2] = text;
     return el("li", { className: each.side }, ...cells);
   });
   const timeline = events.length ? [el("h2", {}, "Timeline"), el("ul", { className: "card timeline" }, ...events)] : [];
-  const said = (comments ?? []).map((each) => el("p", {}, el("b", {}, each.by), ` ${each.text}`));
-  return el("article", {}, hero, about, ...timeline, el("h2", {}, live?.status === "finished" ? "Who was to win?" : "Who wins?"), voteBars(meta, live),
+  const posted = (at) => when(at, new Date(at).toDateString() === new Date().toDateString() ? null : "medium");
+  const said = (comments ?? []).map((each) => el("p", {}, el("b", {}, `${each.by} `, posted(each.at)), ` ${each.text}`));
+  const placed = (state.me && snapshot("api/me/predictions")?.body)?.find((row) => row.id === meta.id);
+  const predicting = live?.status === "scheduled" && new Date(meta.kickoff) > Date.now()
+    ? [el("h2", {}, "Your prediction"), predictionForm(meta, placed?.prediction)] : [];
+  return el("article", {}, hero, about, ...timeline, ...predicting, el("h2", {}, live?.status === "finished" ? "Who was to win?" : "Who wins?"), voteBars(meta, live),
     el("h2", {}, "Comments"), el("div", { className: "card" },
       el("div", { className: "comments" }, ...(said.length ? said : [el("span", { className: "muted" }, "Be the first to say something.")])),
       commentForm(meta.id)));
@@ -419,7 +437,7 @@ function voteBars(meta, live) {
         try { localStorage.setItem(voteKey(meta.id), choice); } catch { /* it is counted all the same */ }
         toast("Your vote is counted within seconds.");
         draw(MATCH, MATCH.paths().map((path) => snapshot(path)?.body));
-      }
+      } else MATCH.recalled = null;
     });
     return button;
   }));
@@ -452,16 +470,17 @@ function predictionForm(row, placed) {
     input.setAttribute("aria-label", `Goals of ${place ? row.away : row.home}`);
     return input;
   });
-  const left = el("b", {}, countdown(row.kickoff));
+  const left = el("b", {}, countdown(row.kickoff)), others = row.predictions ? ` · predicted by ${row.predictions}` : "";
   left.dataset.until = row.kickoff;
   const form = el("form", { className: "card predict" }, side(row.home), side(row.away),
     el("div", { className: "line" }, goals[0], ":", goals[1], el("button", {}, placed ? "Change" : "Predict")),
-    el("p", { className: "muted" }, when(row.kickoff), " · closes in ", left, ` · ${row.predictions} so far`));
+    el("p", { className: "muted" }, when(row.kickoff), " · closes in ", left, others));
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     const score = Object.fromEntries(goals.map((input) => [input.name, Number(input.value)]));
     if (signedIn() && await send("PUT", `api/me/predictions/${row.id}`, score)) {
       toast(`${row.home} ${score.home_goals} : ${score.away_goals} ${row.away}. Good luck!`);
+      MATCH.recalled = null;
       poll();
     }
   });
@@ -503,7 +522,7 @@ function drawTabs() {
     button(part, part === state.part, { tab: state.tab, part })));
   document.querySelector("#parts [aria-selected=true]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   drawSeasons();
-  document.title = elsewhere ? "League" : `${state.part} · League`;
+  document.title = state.profile ? "Profile · League" : elsewhere ? "League" : `${state.part} · League`;
 }
 
 // --- the session -----------------------------------------------------------------------------------------
