@@ -40,6 +40,31 @@ async def test_rare_words_weigh_more_than_common_ones(gateway: Gateway) -> None:
     assert {each["id"] for each in answer["passages"][:2]} == {"john.10.11", "exod.3.2"}
 
 
+async def test_what_is_asked_about_counts_and_not_that_it_is_asked(gateway: Gateway) -> None:
+    """Of a question about what is said, verses with "said" are found only if nothing else matches."""
+
+    async def passages(question: str) -> set[str]:
+        asked = {"question": question, "translation": "test"}
+        return {each["id"] for each in (await gateway.ask("POST", "/ai/ask", json=asked)).json()["passages"]}
+
+    assert await passages("What is said about Moses?") == {"exod.3.1", "exod.3.2"}
+    assert await passages("Who said that?") == {"gen.4.9", "gen.3.1", "gen.9.1", "exod.3.2"}
+
+
+async def test_rare_words_outweigh_short_verses(gateway: Gateway) -> None:
+    """A long verse with a rare word is before a short one with a common word."""
+    await gateway.ingest(
+        *((f"lev.1.{verse}", "He said.") for verse in range(1, 6)),
+        ("lev.2.1", "For so it is, and love was there for all of them who went up to the hill by the river."),
+        *(
+            (f"lev.3.{verse}", f"Love of field {verse}, wide and green and far beyond the hills.")
+            for verse in (1, 2)
+        ),
+    )
+    found = await gateway.found("said or love")
+    assert set(found[:3]) == {"lev.2.1", "lev.3.1", "lev.3.2"}
+
+
 async def test_a_search_without_a_match_of_all_words_finds_some(gateway: Gateway) -> None:
     """Each result says whether it has all words; quotes and exclusions are taken at their word."""
     page = await gateway.get("/search", q="undefiled shepherd", translation="test")

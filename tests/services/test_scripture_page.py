@@ -93,6 +93,9 @@ def test_a_reader_turns_pages_and_opens_a_verse(visit: Visit) -> None:
     visit.page.locator("#v16").click()
     visit.shows("#verse", "World English Bible")
     visit.shows("#verse", "ἠγάπησεν")
+    visit.page.mouse.click(5, 5)
+    playwright.expect(visit.page.locator("#verse")).to_be_hidden()
+    visit.page.locator("#v16").click()
     visit.page.get_by_role("link", name="The greatest of these is love").click()
     visit.shows("#title", "1 Corinthians 13")
     playwright.expect(visit.page.locator("#v13")).to_be_focused()
@@ -135,6 +138,8 @@ def test_a_question_is_answered_with_its_sources(visit: Visit) -> None:
     visit.page.get_by_label("Your question").fill("Who is meant?")
     visit.page.get_by_role("button", name="Ask", exact=True).click()
     visit.shows("#sources li:first-child", "Psalm 23:1")
+    visit.page.get_by_role("button", name="Ask about any passage").click()
+    playwright.expect(visit.page.locator("#about")).to_be_hidden()
 
 
 def test_what_fails_is_said(visit: Visit) -> None:

@@ -2,12 +2,12 @@
 
 *Ranking.* Each word of a query weighs as much as it is rare in the translation (inverse document frequency):
 of a question with "said" and "shepherd", the verses with a shepherd come first. A verse scores the weight of
-each word that it has, more if it has it again, less the longer the verse is; words near each other count
-more. Only the eight rarest words of a query count, which bounds the work.
+each word that it has, squared, more if it has it again, less the longer the verse is; words near each other
+count more. Only the eight rarest words of a query count, which bounds the work.
 
 *Matching.* A search box query matches verses with all of its words, and quotes, `or` and `-` work as usual.
 If there is none, and no quotes or `-` in the query, verses with any of its rarest words match; so they do
-for a question.
+for a question. In a small corpus "said" may be rare, so of "What is said about love?" only "love" counts.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ Matched = Literal["all", "any"]
 
 _EXCLUDED = re.compile(r"""(?:^|\s)-("[^"]*"|\S+)""")
 _STRICT = re.compile(r"""(?:^|\s)-\S|\"""")
+_ASKING = re.compile(
+    r"\b(?:said|says?|t(?:ell|old)s?|means?|verses?|passages?|scriptures?|bible)\b", re.IGNORECASE
+)
 _MARK = re.compile("\x02(.*?)\x03", re.DOTALL)
 _QUERIES: dict[Matched, str] = {
     "all": "SELECT websearch_to_tsquery('english', :words) AS q",
@@ -51,7 +54,7 @@ WITH words AS (
     SELECT p.id, p.book_id, p.chapter, p.verse, t.text, query.q,
         count(*) OVER () AS total,
         (
-            SELECT coalesce(sum(weighted.weight * ts_rank(t.searched, weighted.q, 1)), 0) FROM weighted
+            SELECT coalesce(sum(weighted.weight ^ 2 * ts_rank(t.searched, weighted.q, 1)), 0) FROM weighted
         ) * (1 + ts_rank_cd(t.searched, query.q)) AS score
     FROM query, scripture.texts AS t JOIN scripture.passages AS p ON p.id = t.passage_id
     WHERE t.translation = :translation AND t.searched @@ query.q
@@ -92,7 +95,10 @@ class Search:
 
     async def find_similar(self, question: str, translation: str, limit: int) -> list[Quotation]:
         """Passages with the rarest words of a question, best first."""
-        page = await self._ranked("any", question, translation, None, limit, 0)
+        for words in dict.fromkeys([_ASKING.sub(" ", question), question]):
+            page = await self._ranked("any", words, translation, None, limit, 0)
+            if page.hits:
+                break
         return [_quotation(hit) for hit in page.hits]
 
     async def get_by_ids(self, ids: Iterable[str], translation: str) -> list[Quotation]:

@@ -169,7 +169,11 @@ async function showSearch(words, book) {
 function showAsk() {
   document.title = "Ask – Scripture";
   find("#about").hidden = !state.about;
-  find("#about").textContent = state.about ? `About ${state.about.reference}` : "";
+  if (state.about) {
+    const button = make("button", { type: "button", className: "quiet", textContent: "Ask about any passage" });
+    button.addEventListener("click", () => { state.about = null; showAsk(); });
+    find("#about").replaceChildren(`About ${state.about.reference} `, button);
+  }
   find("#examples").replaceChildren(...EXAMPLES.map((text) => {
     const button = make("button", { type: "button", textContent: text });
     button.addEventListener("click", () => {
@@ -286,6 +290,11 @@ find("#ask-form").addEventListener("submit", async (event) => {
   button.disabled = false;
 });
 find("#close").addEventListener("click", () => { state.about = null; find("#verse").close(); });
+find("#verse").addEventListener("click", (event) => { // beside the dialog
+  const { left, right, top, bottom } = find("#verse").getBoundingClientRect();
+  const inside = event.clientX >= left && event.clientX <= right && event.clientY >= top && event.clientY <= bottom;
+  if (event.target === find("#verse") && !inside) find("#close").click();
+});
 find("#ask-about").addEventListener("click", () => { location.hash = "#/ask"; });
 for (const link of document.querySelectorAll("#tabs a")) link.addEventListener("click", () => { state.about = null; });
 attempt(async () => {
