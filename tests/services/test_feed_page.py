@@ -128,6 +128,9 @@ def test_reading_an_item_marks_it(visit: Visit) -> None:
     assert links.count() >= 3
     playwright.expect(first.locator("li .meta").first).to_contain_text(re.compile("|".join(SOURCES)))
     playwright.expect(first).to_have_class("read")
+    unread = len(STORIES) - 1
+    playwright.expect(visit.page.locator("#about")).to_contain_text(f"{unread} unread")
+    playwright.expect(visit.page).to_have_title(f"({unread}) Feed")
     visit.page.get_by_label("Unread only").check()
     playwright.expect(visit.articles.filter(has_text=title)).to_have_count(0)
     visit.page.get_by_label("Unread only").uncheck()

@@ -65,7 +65,7 @@ function draw(item) {
   const news = item.unread && item.unread < item.size ? `${item.unread} unread` : item.new && item.unread ? "New" : "";
   card.append(
     el("h2", {}, item.title),
-    el("p", { className: "meta" }, news ? el("span", { className: "tag" }, news) : null, el("span", {}, shown), ago(item.newest)),
+    el("p", { className: "meta" }, news ? el("span", { className: "tag" }, news) : null, ago(item.newest), el("span", {}, shown)),
     el("p", {}, withoutTitle(item)),
     list,
     el("p", { className: "actions" }, toggle, mark),
@@ -136,6 +136,7 @@ function filter() {
 function about() {
   const unread = state.items.filter((item) => item.unread).length;
   $("about").textContent = state.version ? `${counted(state.items.length, "item")}, ${unread} unread` : "";
+  document.title = unread ? `(${unread}) Feed` : "Feed";
 }
 
 async function load(cursor = null) {
@@ -203,6 +204,7 @@ function signOut(message = "") {
   sessionStorage.removeItem(STORED);
   Object.assign(state, { user: "", token: "", items: [], version: 0, cursor: null });
   $("items").replaceChildren();
+  document.title = "Feed";
   $("feed").hidden = $("who").hidden = $("news").hidden = true;
   $("sign-in").hidden = false;
   $("sign-in").querySelector(".error").textContent = message;
