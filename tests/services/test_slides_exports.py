@@ -194,6 +194,28 @@ def test_themes_can_be_read(theme: Theme) -> None:
     assert contrast(theme.on_primary, theme.primary) >= 4.5
 
 
+class _CountingMeasure(Measure):
+    """Counts the characters that are measured."""
+
+    measured = 0
+
+    def width(self, text: str, size: float) -> float:
+        """The width of a text."""
+        type(self).measured += len(text)
+        return super().width(text, size)
+
+
+def test_a_word_of_many_lines_is_measured_once() -> None:
+    """Its parts are as wide as fits, and breaking it takes no longer for each of them."""
+    word = "WMwi" * 500
+    lines = wrap(word, 60, 12, _CountingMeasure())
+    assert "".join(lines) == word
+    assert _CountingMeasure.measured < 4 * len(word)
+    widths = [Measure().width(line, 12) for line in lines]
+    assert max(widths) <= 60.001
+    assert min(widths[:-1]) > 60 - Measure().width("W", 12)
+
+
 @pytest.mark.parametrize("colour", ["FFFFFF", "000000", "FFCC00", "777777"])
 def test_any_brand_can_be_read(colour: str) -> None:
     """Text on a brand's colour is black or white, and no text has an unreadable accent."""

@@ -143,14 +143,18 @@ def _with_ellipsis(line: str, width: float, size: float, measure: Measure) -> st
 
 
 def _breakable(word: str, width: float, size: float, measure: Measure) -> Iterator[str]:
-    """A word, in parts that are no wider than a line."""
-    while len(word) > 1 and measure.width(word, size) > width:
-        length = len(word) - 1
-        while length > 1 and measure.width(word[:length], size) > width:
-            length = length * 3 // 4 if length > 8 else length - 1
-        yield word[:length]
-        word = word[length:]
-    yield word
+    """A word, in parts that are no wider than a line; it is measured once, however many they are."""
+    if measure.width(word, size) <= width:
+        yield word
+        return
+    start, used = 0, 0.0
+    for at, character in enumerate(word):
+        wide = measure.width(character, size)
+        if at > start and used + wide > width:
+            yield word[start:at]
+            start, used = at, 0.0
+        used += wide
+    yield word[start:]
 
 
 @lru_cache(maxsize=20_000)
