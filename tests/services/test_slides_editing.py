@@ -19,6 +19,8 @@ from PIL import Image
 from pptx import Presentation
 
 from ephemera.embedded import Postgres, Valkey
+from ephemera_services.runtime import OutboundRequests
+from ephemera_services.slides.plans import PlanChange
 from ephemera_services.slides.webhooks import announce, signature
 from tests.defects.service_apps import opened
 from tests.defects.slides_accounts import sign_in
@@ -340,7 +342,8 @@ async def test_webhooks_call_public_addresses_only(server: Valkey, postgres: Pos
     """Plain HTTP is refused, and a name or an address of a private network is never called."""
     async with opened("slides", server, postgres) as app:
         root = await sign_in(app, ADMIN)
-        for url in ("http://example.com/hook", "https://user:word@example.com/", "https:///x"):
+        invalid = ("https:///x", "https://[::1", "https://[x]/", "https://example.com:99999/")
+        for url in ("http://example.com/hook", "https://user:word@example.com/", *invalid):
             assert (await root.ask("POST", "/webhooks", json={"url": url})).status_code == 422
         made = await root.want(201, "POST", "/webhooks", json={"url": "https://localhost:1/hook"})
         organization, job_id = UUID(root.account["organization_id"]), str(uuid4())
@@ -353,6 +356,39 @@ async def test_webhooks_call_public_addresses_only(server: Valkey, postgres: Pos
         (logged,) = (await root.want(200, "GET", path))["deliveries"]
         assert logged["status"] is None
         assert "has no public address" in logged["error"]
+
+
+async def test_slow_webhooks_of_an_organization_delay_no_others(
+    server: Valkey, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While all receivers of one organization hang, another one's is called; then all of them get theirs."""
+    ended, called = asyncio.Event(), list[str]()
+
+    async def post(_: OutboundRequests, url: str, *__: Any) -> int:
+        called.append(url)
+        if "slow" in url:
+            await ended.wait()
+        return 200
+
+    monkeypatch.setattr(OutboundRequests, "post", post)
+    async with opened("slides", server, postgres) as app:
+        root, ivan = await sign_in(app, ADMIN), await sign_in(app, FREE)
+        engine, store, webhooks = app.service.workspace.engine, app.service.store, app.service.webhooks
+        slow, quick = (UUID(each.account["organization_id"]) for each in (root, ivan))
+        await app.service.plans.change(quick, PlanChange(plan="team"))
+        for number in range(10):
+            await webhooks.add(slow, f"https://slow.example/{number}")
+        await announce(engine, store, slow, str(uuid4()), {"type": "x"})
+        await webhooks.add(quick, "https://quick.example/")
+        await announce(engine, store, quick, str(uuid4()), {"type": "x"})
+        async with asyncio.timeout(60):
+            while "https://quick.example/" not in called:
+                await asyncio.sleep(0.01)
+            assert 0 < len(called) < 10
+            ended.set()
+            while len(called) < 11:
+                await asyncio.sleep(0.01)
+        assert len(set(called)) == 11
 
 
 @pytest.fixture

@@ -49,7 +49,11 @@ class OutboundRequests:
 
     def check(self, url: str, name: str) -> None:
         """Raise 422 unless the form of a URL is accepted; `name` is for the message."""
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+            _ = parts.port
+        except ValueError:
+            raise problem(422, f"The URL of {name} has no valid host or port.") from None
         if parts.scheme != "https" and not (self._anywhere and parts.scheme == "http"):
             raise problem(422, f"The URL of {name} must begin with https://.")
         if not parts.hostname or parts.username is not None:

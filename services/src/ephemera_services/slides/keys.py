@@ -206,6 +206,7 @@ USAGE = Usage(
 )
 
 MAX_WEBHOOK_ATTEMPTS = 8
+"""Requests for one delivery."""
 
 
 class WebhookDue(msgspec.Struct, frozen=True, kw_only=True):
@@ -218,7 +219,7 @@ WEBHOOKS = Events(
     catalogue,
     "webhooks",
     WebhookDue,
-    delivery=DeliveryPolicy(max_deliveries=MAX_WEBHOOK_ATTEMPTS),
+    delivery=DeliveryPolicy(max_deliveries=10 * MAX_WEBHOOK_ATTEMPTS),  # most of them wait for others
     purpose="Deliveries of webhooks that are due",
     if_lost="they are published again from SQL, within half an hour",
 )

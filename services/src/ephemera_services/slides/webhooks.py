@@ -3,7 +3,8 @@
 A delivery is a row in SQL, written when the job ends; its id on the stream `webhooks` has a process deliver
 it. A failed one is delivered again by the stream, with increasing delays, and is given up after eight
 attempts. Rows that the stream lost are published again within half an hour. A receiver may get a delivery
-twice, with the same id.
+twice, with the same id. An organization's receivers that answer slowly do not delay those of others: few
+deliveries of an organization are sent at a time.
 
 Requests are signed as in the Standard Webhooks specification: `Webhook-Signature` is `v1,` and the base64 of
 the HMAC-SHA256 of id, timestamp and body, joined by dots, with the webhook's secret. They are sent only to
@@ -19,6 +20,7 @@ import hmac
 import logging
 import secrets
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from datetime import timedelta
@@ -42,14 +44,20 @@ from ephemera_services.slides.tables import organizations, webhook_deliveries, w
 FEATURE = "webhooks"
 """The feature of a plan that webhooks need."""
 _MAX_WEBHOOKS = 10  # of an organization
+_MAX_AT_ONCE = 3  # deliveries of an organization that a process sends; it sends ten in all
 _SWEEP = timedelta(minutes=1)
 _RETRIES = Redeliver(first=timedelta(seconds=2), longest=timedelta(minutes=10))
+_LATER = Redeliver(first=timedelta(seconds=1), longest=timedelta(minutes=1))
 
 logger = logging.getLogger(__name__)
 
 
 class WebhookFailed(EphemeraError):
     """A receiver did not answer with success."""
+
+
+class WebhookPostponed(EphemeraError):
+    """A delivery waits until fewer of its organization are being sent."""
 
 
 class Webhooks:
@@ -59,6 +67,7 @@ class Webhooks:
         self._engine = engine
         self._stream = store[WEBHOOKS]
         self._requests = OutboundRequests(anywhere=anywhere)
+        self._sending = Counter[UUID]()
 
     async def add(self, organization_id: UUID, url: str) -> tuple[UUID, str]:
         """Create a webhook; its id and its secret, which is shown once. 409 if there are too many."""
@@ -105,7 +114,9 @@ class Webhooks:
         """Deliver within a block."""
         async with (
             aclosing(self._requests),
-            self._stream.consume("senders", self.deliver, on_error={WebhookFailed: _RETRIES}),
+            self._stream.consume(
+                "senders", self.deliver, on_error={WebhookFailed: _RETRIES, WebhookPostponed: _LATER}
+            ),
         ):
             sweeping = asyncio.create_task(self._sweep(), name="slides-webhooks")
             try:
@@ -114,17 +125,24 @@ class Webhooks:
                 sweeping.cancel()
                 await asyncio.wait([sweeping])
 
-    async def deliver(self, event: WebhookDue, delivery: Delivery) -> None:
+    async def deliver(self, event: WebhookDue, _: Delivery) -> None:
         """Send one delivery and record the outcome; `WebhookFailed` has it delivered again."""
         d, w = webhook_deliveries.c, webhooks.c
-        query = select(d.id, d.payload, w.url, w.secret).join(webhooks, w.id == d.webhook_id)
+        columns = (d.id, d.payload, d.attempts, w.url, w.secret, w.organization_id)
+        query = select(*columns).join(webhooks, w.id == d.webhook_id)
         async with self._engine.connect() as sql:
             pending = query.where(d.id == UUID(event.delivery_id), d.state == "pending")
             row = (await sql.execute(pending)).one_or_none()
         if row is None:
             return  # delivered before, or its webhook was deleted
-        status, error = await self._send(row)
-        last = delivery.attempt >= MAX_WEBHOOK_ATTEMPTS
+        if self._sending[row.organization_id] >= _MAX_AT_ONCE:
+            raise WebhookPostponed(f"delivery {row.id}: others of its organization are being sent")
+        self._sending[row.organization_id] += 1
+        try:
+            status, error = await self._send(row)
+        finally:
+            self._sending -= Counter({row.organization_id: 1})  # without those at zero
+        last = row.attempts + 1 >= MAX_WEBHOOK_ATTEMPTS
         state = "delivered" if error is None else "failed" if last else "pending"
         values = {"state": state, "status": status, "error": error, "attempts": d.attempts + 1}
         async with self._engine.begin() as sql:
