@@ -149,8 +149,9 @@ async def _poll(url: str) -> dict[str, int]:
     figures = dict.fromkeys(("polls", "not_modified", "errors", "bytes", "without"), 0)
     address = urlsplit(url)
     free: asyncio.Queue[Any] = asyncio.Queue()
-    for _ in range(CONNECTIONS):
-        free.put_nowait(await asyncio.open_connection(address.hostname, address.port))
+    connections = [await asyncio.open_connection(address.hostname, address.port) for _ in range(CONNECTIONS)]
+    for connection in connections:
+        free.put_nowait(connection)
 
     async def visitor(number: int) -> None:
         path = ("/api/league/table", "/api/league/schedule")[number % 2]
@@ -166,22 +167,32 @@ async def _poll(url: str) -> dict[str, int]:
             figures["bytes"] += received
             figures["without"] += size
 
-    await asyncio.gather(*(visitor(number) for number in range(CLIENTS)))
-    while not free.empty():
-        _, writer = free.get_nowait()
-        writer.close()
-        await writer.wait_closed()
+    try:
+        async with asyncio.TaskGroup() as visitors:
+            for number in range(CLIENTS):
+                visitors.create_task(visitor(number))
+    finally:
+        for _, writer in connections:
+            writer.close()
+            await writer.wait_closed()
     return figures
 
 
 async def _asked(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str, tag: str
 ) -> tuple[int, str, int]:
-    """The status of a page's answer, its tag, and how long its body is; `tag` is what the client has."""
+    """The status of a page's answer, its tag, and how long its body is; `tag` is what the client has.
+
+    A page that is being loaded for the first time is asked for again when the response says (202).
+    """
     lines = [f"GET {path} HTTP/1.1", "Host: localhost", *([f"If-None-Match: {tag}"] if tag else []), "", ""]
     writer.write("\r\n".join(lines).encode())
     first, *fields = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
     headers = {name.lower(): value for name, _, value in (field.partition(": ") for field in fields)}
     size = int(headers.get("content-length", 0))
     await reader.readexactly(size)
-    return int(first.split()[1]), headers["etag"], size
+    status = int(first.split()[1])
+    if status == 202:
+        await asyncio.sleep(int(headers["retry-after"]))
+        return await _asked(reader, writer, path, tag)
+    return status, headers["etag"], size
