@@ -88,8 +88,9 @@ class Client:
 class Server:
     """A running server."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, connections: set[Any]) -> None:
         self.port = port
+        self._connections = connections
         self._clients: list[Client] = []
 
     async def connect(self) -> Client:
@@ -97,6 +98,12 @@ class Server:
         client = Client(*await asyncio.open_connection("127.0.0.1", self.port))
         self._clients.append(client)
         return client
+
+    async def has(self, connections: int) -> None:
+        """Wait until it has so many connections."""
+        async with asyncio.timeout(20):
+            while len(self._connections) != connections:
+                await asyncio.sleep(0.01)
 
     def close(self) -> None:
         """End every connection."""
@@ -117,7 +124,7 @@ async def serving(**limits: Any) -> AsyncIterator[Server]:
     while not server.started:
         await asyncio.sleep(0.001)
         assert not task.done()
-    running = Server(server.servers[0].sockets[0].getsockname()[1])
+    running = Server(server.servers[0].sockets[0].getsockname()[1], server.server_state.connections)
     try:
         yield running
     finally:
@@ -211,17 +218,18 @@ async def test_a_body_must_arrive_at_a_rate() -> None:
 
 async def test_a_client_that_takes_no_response_is_disconnected() -> None:
     """It is disconnected after the timeout, and one that reads slowly is not."""
-    async with serving(response_timeout=0.3, head_timeout=0.4) as server:
+    async with serving(response_timeout=1, head_timeout=2) as server:
         client = await server.connect()
         await client.send(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
-        await asyncio.sleep(1.2)
+        await server.has(connections=1)
+        await server.has(connections=0)
         with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
             await client._reader.readexactly(20_000_000)
         slow = await server.connect()
         await slow.send(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
         for _ in range(12):
             await slow._reader.readexactly(1_000_000)
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.1)
         await slow._reader.readexactly(8_000_000)
 
 
