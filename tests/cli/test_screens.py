@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import io
 import uuid
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 from rich.table import Table
 
-from ephemera import embedded
+from ephemera import Catalogue, embedded, fixed
 from ephemera.cli._catalogue_lookup import load_catalogue
 from ephemera.cli._screens import print_table
+from ephemera.operations.documentation import as_json
 from tests.cli.commands import ephemera
 
 
@@ -46,3 +48,28 @@ def test_the_doctor_fits_the_terminal(width: int) -> None:
         shown = ephemera(*words, env={"COLUMNS": str(width)}).out
     assert max(map(len, shown.splitlines())) <= width
     assert "…" not in shown
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_proposals_and_sweeps_fit_the_terminal(tmp_path: Path, width: int) -> None:
+    """Texts and comments keep to the width; only a pattern and its constant, which stay whole, do not."""
+    pattern = f"organization:{{organization_id}}:department:{{department_id}}:{'x' * 40}:holidays"
+    fields = [part for number in range(12) for part in (f"a_long_name_of_field_{number:x}", "1")]
+    old, new = Catalogue("old"), Catalogue("new")
+    old.mapping(pattern, int, lifetime=fixed(hours=1), purpose="Holidays")
+    (tmp_path / "old.json").write_text(as_json(old))
+    (tmp_path / "new.json").write_text(as_json(new))
+    versions = (str(tmp_path / "old.json"), str(tmp_path / "new.json"))
+    with embedded.valkey() as server:
+        server.ask("LPUSH", "celery", "{}")
+        for number in range(9):
+            server.ask("HSET", pattern.format(organization_id=7, department_id=number), *fields)
+        proposal, swept = (
+            ephemera(*words, "--url", server.url, env={"COLUMNS": str(width)})
+            for words in (("infer",), ("sweep", *versions))
+        )
+    assert "9 orphaned keys among 10 names" in swept.out
+    lines = [*proposal.out.splitlines(), *proposal.err.splitlines(), *swept.out.splitlines()]
+    assert [line for line in lines if len(line) > width and "x" * 40 not in line.lower()] == []
+    assert "# fields: a_long_name_of_field_0, a_long_name_of_field_1" in proposal.out
+    assert pattern in proposal.out

@@ -3,8 +3,8 @@ r"""Inference: propose a catalogue that declares every key of an undocumented se
     proposal = await infer("redis://legacy.internal")
     print(proposal.source)
 
-*How.* The names are scanned twice: first to find their shapes, then to draw a random sample of each shape,
-whose types, TTLs and contents decide kind, value type and lifetime. Like an audit it only reads. It reads all
+*How.* The names are scanned once, which finds their shapes and draws a random sample of each. The types, TTLs
+and contents of the sample decide kind, value type and lifetime. Like an audit it only reads. It reads all
 names, unless it is given a time budget; a proposal from a part of them says so first.
 
 *Libraries.* Keys that a known library writes (`libraries`) get its role and purpose; the module's docstring

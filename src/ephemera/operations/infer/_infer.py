@@ -20,6 +20,11 @@ from ephemera.operations.survey import (
     survey,
 )
 
+_GUESSES = (
+    "Patterns, kinds and lifetimes are guesses from names and from a sample. Values are declared as plain "
+    "text or bytes; for typed values declare a msgspec.Struct, and let Ephemera write them."
+)
+
 
 @dataclass(frozen=True)
 class Proposal:
@@ -67,6 +72,5 @@ def _notes(coverage: Coverage, servers: Sequence[str]) -> list[str]:
         f"Made from {seen} keys on {', '.join(servers)}.",
         *(f"Not seen: {each}." for each in coverage.not_seen),
         "",
-        "Patterns, kinds and lifetimes are guesses from names and from a sample. Values are declared as",
-        "plain text or bytes; for typed values declare a msgspec.Struct, and let Ephemera write them.",
+        _GUESSES,
     ]

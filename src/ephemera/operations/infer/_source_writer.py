@@ -5,13 +5,15 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from textwrap import wrap
 
 from ephemera.operations.formatting import format_count, format_keys
 from ephemera.operations.infer._proposals import ProposedKeyspace
 from ephemera.operations.libraries import library_of
 from ephemera.operations.survey import Undeclarable
 
-_WIDTH = 110
+_WIDTH = 80
+"""Of texts and comments; names, patterns and keys stay whole."""
 _PURPOSE = "TODO: describe what it is for"
 
 
@@ -20,10 +22,12 @@ def write_source(
 ) -> str:
     """Write the module; `notes` say what it was made from."""
     lines = [
-        '"""A catalogue proposed by `ephemera infer`: check it, choose names, describe each purpose.',
+        '"""Proposed by `ephemera infer`: choose names, and describe each purpose.',
         "",
     ]
-    lines += [*(ascii(line)[1:-1].replace('"', "'") for line in notes), *_libraries(keyspaces), '"""', ""]
+    texts = (ascii(line)[1:-1].replace('"', "'") for line in (*notes, *_libraries(keyspaces)))
+    lines += [each for text in texts for each in _wrapped(text)]
+    lines += ['"""', ""]
     lines += [*_imports(keyspaces), "", f"catalogue = Catalogue({quoted(name)})"]
     taken: set[str] = set()
     for proposed in keyspaces:
@@ -38,6 +42,19 @@ def _libraries(keyspaces: Sequence[ProposedKeyspace]) -> Iterator[str]:
         library = library_of(name)
         yield from ("", f"{name} uses this server.")
         yield from (f"- {hazard}" for hazard in library.hazards)
+
+
+def _wrapped(text: str, start: str = "") -> list[str]:
+    """The lines of a text or a comment, without breaking a word."""
+    more = start + ("  " if start or text.startswith("- ") else "")
+    return wrap(
+        text,
+        _WIDTH,
+        initial_indent=start,
+        subsequent_indent=more,
+        break_long_words=False,
+        break_on_hyphens=False,
+    ) or [""]
 
 
 def quoted(text: str) -> str:
@@ -57,7 +74,7 @@ def _declaration_lines(constant: str, proposed: ProposedKeyspace) -> Iterator[st
     yield from _entry(constant, proposed)
     yield f"# {format_count(proposed.keys, 'key')}, {proposed.sampled:,} of them inspected"
     for note in proposed.notes:
-        yield f"# {note}"
+        yield from _wrapped(note, "# ")
     for example in proposed.examples:
         yield f"# for example {example}"
     yield f"{constant} = catalogue.{proposed.kind}("
