@@ -148,6 +148,12 @@ def test_an_audit_runs_and_can_be_exported(
     findings = page.get_by_role("region", name="Findings")
     for kind in ("unknown", "no-ttl", "wrong-type", "undecodable"):
         expect(findings).to_contain_text(kind)
+    findings.locator("tbody tr", has_text="unknown").first.click()
+    panel = page.get_by_role("dialog")
+    expect(panel).to_contain_text("it is not known who needs them")
+    expect(panel).to_contain_text("ephemera infer --url URL > keys.py")
+    page.keyboard.press("Escape")
+    expect(panel).to_have_count(0)
     with page.expect_download() as saving:
         page.get_by_role("button", name="JSON").click()
     saving.value.save_as(tmp_path / "report.json")

@@ -111,6 +111,32 @@ async def test_large_values_are_not_read_and_big_keys_are_found(shop: str) -> No
     assert state_of(report, "profile:{user_id}").largest[0].size > 2_000_000
 
 
+async def test_the_commands_of_findings_about_keys_end_them(shop: str) -> None:
+    """Following them leaves nothing to find; they name no secret, and no key that has to be quoted."""
+    await change(
+        shop,
+        ("PERSIST", "profile:1"),
+        ("SET", "profile:a b", b'{"name": "x"}'),
+        ("PERSIST", "session:s3cret"),
+        ("PEXPIRE", "cart:1", 2 * HOUR),
+        ("PEXPIRE", "events:all", HOUR),
+        *(("XADD", "events:all", "*", "text", "x") for _ in range(110)),
+    )
+    kinds = {"no-ttl", "ttl-above-policy", "unexpected-ttl", "long-stream"}
+    found = [each for each in (await audited(shop)).findings if each.kind in kinds]
+    commands = [command for each in found for command in each.commands]
+    assert sorted(commands) == [
+        "PERSIST events:all",
+        "PEXPIRE cart:1 3600000 LT",
+        "PEXPIRE profile:1 300000 LT",
+        "XTRIM events:all MAXLEN 100",
+    ]
+    await change(
+        shop, ("UNLINK", "session:s3cret", "profile:a b"), *(tuple(each.split()) for each in commands)
+    )
+    assert {each.kind for each in (await audited(shop)).findings} & kinds == set()
+
+
 async def test_large_collections_are_judged_by_a_few_members(shop: str) -> None:
     """A collection that is too large to read is judged by some of its members."""
     await change(shop, ("HSET", "cart:1", *(part for n in range(20_000) for part in (f"thing-{n}", n))))

@@ -163,8 +163,11 @@ class _Part:
     def _open(self, row: dict[str, Any]) -> None:
         with self._panel.open(row["kind"]):
             facts([("Severity", row["severity"]), ("Where", row["where"]), ("What", row["what"])])
+            facts([("Why it matters", row["why"])])
             if row["advice"]:
                 facts([("What to do", row["advice"])])
+            if row["commands"]:
+                text_block(row["commands"])
             if row["examples"]:
                 text_block(row["examples"])
 
@@ -181,7 +184,9 @@ def _finding_row(number: int, finding: Finding) -> dict[str, Any]:
         "kind": finding.kind,
         "where": finding.keyspace or finding.server or "",
         "what": about + finding.message,
+        "why": finding.why,
         "advice": finding.advice,
+        "commands": "\n".join(finding.commands),
         "examples": "\n".join(finding.examples),
     }
 

@@ -1,10 +1,11 @@
-"""A declared keyspace compared with the keys make_finding: its report, and the deviations.
+"""A declared keyspace compared with the keys found: its report, and the deviations.
 
 Only the sample is judged; a finding estimates how many keys of the whole keyspace it affects, with bounds.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -32,12 +33,14 @@ TTL_BUCKETS = (*(f"≤ {name}" for name, _ in _TTL_LIMITS), "longer", NO_TTL)
 
 _CLOCK_SKEW = 60_000  # milliseconds that `until` instants may be off: they come from other clocks
 _LARGEST_KEYS = 3
+_TYPED = re.compile(r"[!#-&(-\[\]-~]+")
+"""A key that can be typed as it is, without quotes."""
 
 
 def keyspace_report(
     sample: KeyspaceSample, keyspace: Keyspace[Any], estimated: Interval | None
 ) -> KeyspaceReport:
-    """Summarize the keys make_finding of a keyspace."""
+    """Summarize the keys that were found of a keyspace."""
     keys = sample.keys
     sizes = [key.size for key in keys if key.size is not None]
     return KeyspaceReport(
@@ -114,19 +117,22 @@ def _ttl_findings(sample: KeyspaceSample, keyspace: Keyspace[Any]) -> Iterator[F
     with_ttl = [key for key in sample.keys if key.ttl >= 0]
     if isinstance(lifetime, Permanent):
         advice = f"something sets a TTL on keys that are declared permanent ({lifetime.reason})"
-        yield from _finding(sample, keyspace, with_ttl, "unexpected-ttl", "with a TTL", advice)
+        yield from _finding(
+            sample, keyspace, with_ttl, "unexpected-ttl", "with a TTL", advice, "PERSIST {key}"
+        )
         return
+    expire = f"PEXPIRE {{key}} {lifetime.milliseconds} LT" if lifetime.milliseconds else ""
     without_ttl = [key for key in sample.keys if key.ttl == -1]
     advice = "they were written without the catalogue; the next write through it sets a TTL"
-    yield from _finding(
-        sample, keyspace, without_ttl, "no-ttl", f"without a TTL, declared {lifetime}", advice
-    )
+    message = f"without a TTL, declared {lifetime}"
+    yield from _finding(sample, keyspace, without_ttl, "no-ttl", message, advice, expire)
     if lifetime.milliseconds is not None:
         limit = lifetime.milliseconds + (_CLOCK_SKEW if isinstance(lifetime, Until) else 0)
         long = [key for key in with_ttl if key.ttl > limit]
         longest = max((key.ttl for key in long), default=0)
         message = f"with a TTL of up to {format_duration(longest)}, declared {lifetime}"
-        yield from _finding(sample, keyspace, long, "ttl-above-policy", message)
+        advice = "another program or version sets it; the next write through the catalogue shortens it"
+        yield from _finding(sample, keyspace, long, "ttl-above-policy", message, advice, expire)
 
 
 def _stream_findings(
@@ -137,7 +143,9 @@ def _stream_findings(
         over = [key for key in streams if key.members > longest]
         most = max((key.members for key in over), default=0)
         message = f"with up to {most:,} entries, declared at most {longest:,}"
-        yield from _finding(sample, keyspace, over, "long-stream", message)
+        advice = "another program adds to them: let it trim, or publish through the catalogue"
+        trim = f"XTRIM {{key}} MAXLEN {longest}"
+        yield from _finding(sample, keyspace, over, "long-stream", message, advice, trim)
     behind = [key for key in streams if any(group.pending or group.lag for group in key.groups)]
     pending = sum(group.pending for key in behind for group in key.groups)
     lag = sum(group.lag or 0 for key in behind for group in key.groups)
@@ -152,16 +160,21 @@ def _finding(
     kind: str,
     message: str,
     advice: str = "",
+    command: str = "",
 ) -> Iterator[Finding]:
-    """A finding about some keys of the sample, unless there are none."""
+    """A finding about some keys of the sample, unless there are none; `command` is for one key."""
     if affected:
+        examples = format_keys((key.key for key in affected), keyspace)
+        names = {key.key for key in affected}
+        whole = [each for each in examples if _TYPED.fullmatch(each) and each.encode() in names]
         yield make_finding(
             kind,
             message,
             advice,
+            [command.format(key=each) for each in whole if command],
             keyspace=keyspace.pattern,
             keys=estimate_matches(len(affected), len(sample.keys), sample.count),
-            examples=format_keys((key.key for key in affected), keyspace),
+            examples=examples,
         )
 
 
