@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 # Tests and the demonstration start hundreds of processes: without bytecode each would compile all of it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check tests test-matrix test-wheels test-minilm coverage test-redis test-cluster lint format docs docs-site docs-serve bench chaos soak fuzz mutants load security audit deploy release-check clean certify
+.PHONY: help demo test check tests test-matrix test-wheels test-minilm coverage test-redis test-cluster lint format docs docs-site docs-serve bench profile scale chaos soak fuzz mutants load security audit deploy release-check clean certify
 help:
 	@echo "make demo    five services, their servers, workers and a console, until Ctrl-C"
 	@echo "make test    format, lint, types, import contracts, and the tests on the embedded server"
@@ -24,6 +24,8 @@ help:
 	@echo "make docs    regenerate the generated pages of docs/ and the types of the synchronous API"
 	@echo "make docs-site, make docs-serve   the documentation as a site, in build/site or on port 8000"
 	@echo "make bench   ours against the peers, in one run; writes benchmarks/results.json and the plot"
+	@echo "make profile  flame graphs of a request and of the wire; writes docs/internals/profile.md"
+	@echo "make scale   costs of a request, the model, and a cluster of 6 masters; writes docs/proof/scale.md"
 	@echo "make load    load on the league service: ARGS=realistic, worst or prewarm"
 	@echo "make fuzz    hostile keys, values, cookies, tokens, headers, replies, requests: ARGS=\"--seconds 300\""
 	@echo "make mutants  single changes of the code: do the tests notice? goes on where it was stopped; ARGS=\"--fresh\""
@@ -107,6 +109,12 @@ docs-serve: $(VENV)/.docs-installed
 
 bench: $(VENV)/.bench-installed
 	$(BIN)/python -m benchmarks $(ARGS)
+
+profile: $(VENV)/.bench-installed
+	$(BIN)/python -m benchmarks.profiles $(ARGS)
+
+scale: $(VENV)/.bench-installed
+	$(BIN)/python -m benchmarks.scale $(ARGS)
 
 chaos: $(VENV)/.test-installed
 	EPHEMERA_CAMPAIGN=full EPHEMERA_EVENTS=100000 EPHEMERA_FAULT_ROUNDS=1000 \
