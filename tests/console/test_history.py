@@ -16,7 +16,7 @@ NOTE = "note:{note_id}"
 
 
 def scraped(ratios: HitRatios, url: str, hits: int, misses: int, fast: int = 0, slow: int = 0) -> None:
-    """One response of a process; fast calls are in the first bucket, slow ones in the last."""
+    """One response of a process; fast calls are in the first bucket, slow ones, of notes, in the last."""
     lines = [
         f'ephemera_keyspace_hits_total{{keyspace="{NOTE}"}} {hits}',
         f'ephemera_keyspace_misses_total{{keyspace="{NOTE}"}} {misses}',
@@ -25,6 +25,12 @@ def scraped(ratios: HitRatios, url: str, hits: int, misses: int, fast: int = 0, 
             for bound in LATENCY_BOUNDS
         ),
         f'ephemera_call_duration_seconds_bucket{{server="cache:6379",le="+Inf"}} {fast + slow}.0',
+        *(
+            f'ephemera_keyspace_duration_seconds_bucket{{keyspace="{NOTE}",le="{bound}"}} 0.0'
+            for bound in LATENCY_BOUNDS
+        ),
+        f'ephemera_keyspace_duration_seconds_bucket{{keyspace="{NOTE}",le="+Inf"}} {slow}.0',
+        'ephemera_keyspace_duration_seconds_bucket{keyspace="unused",le="+Inf"} 0.0',
     ]
     ratios.count(url, "\n".join(lines))
 
@@ -62,13 +68,15 @@ def test_latencies_are_read_from_the_buckets() -> None:
     assert counted.durations[0] == 90
     assert duration_at(counted.durations, 0.5) == 0.0001
     assert duration_at(counted.durations, 0.99) == 1.0
+    assert counted.by_keyspace == {NOTE: [0] * 12 + [10]}
     assert duration_at([], 0.5) is None
     assert duration_at([0] * 13, 0.5) is None
 
 
 def point(hits: int, misses: int, ago: float = 0.0) -> HistoryPoint:
     """A point of the shop."""
-    return HistoryPoint(time.time() - ago, {"shop": Counted({NOTE: (hits, misses)}, [hits] + [0] * 12)})
+    first, second = [hits, *[0] * 12], [0, hits, *[0] * 11]
+    return HistoryPoint(time.time() - ago, {"shop": Counted({NOTE: (hits, misses)}, first, {NOTE: second})})
 
 
 def test_the_history_survives_a_restart(tmp_path: Path) -> None:
@@ -82,6 +90,8 @@ def test_the_history_survives_a_restart(tmp_path: Path) -> None:
     after = History(path)
     assert [value for _, value in after.hit_ratio("shop", NOTE)] == [25.0, 75.0]
     assert [value for _, value in after.latency("shop", 0.95)] == [0.0001, 0.0001]
+    assert [value for _, value in after.latency("shop", 0.95, NOTE)] == [0.00025, 0.00025]
+    assert [value for _, value in after.latency("shop", 0.95, "other")] == [None, None]
     assert after.hit_ratio("other", NOTE) == []
     assert list(tmp_path.iterdir()) == [path]
 
@@ -106,11 +116,15 @@ def test_the_history_is_bounded(tmp_path: Path) -> None:
     history = History(path)
     for _ in range(2 * MAX_POINTS):
         many = {f"space:{number}": (number, 1) for number in range(400)}
-        history.add(HistoryPoint(time.time(), {"shop": Counted(many, [1] * 13)}))
+        durations = {name: [hits] * 13 for name, (hits, _) in many.items()}
+        history.add(HistoryPoint(time.time(), {"shop": Counted(many, [1] * 13, durations)}))
     assert len(history.points) == MAX_POINTS
-    lookups = history.points[-1].services["shop"].lookups
-    assert len(lookups) == 300
-    assert "space:399" in lookups  # the busiest ones are kept
+    for kept in (
+        history.points[-1].services["shop"].lookups,
+        history.points[-1].services["shop"].by_keyspace,
+    ):
+        assert len(kept) == 300
+        assert "space:399" in kept  # the busiest ones are kept
     history.save()
     assert path.stat().st_size < 8 * 1024 * 1024
 

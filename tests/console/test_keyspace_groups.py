@@ -68,7 +68,7 @@ def unaided(foreign: Valkey, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def test_a_library_is_a_section_on_a_server_without_a_catalogue(
-    unaided: RunningConsole, browse: Callable[..., Any]
+    unaided: RunningConsole, browse: Callable[..., Any], picture: Callable[[Any, str], None]
 ) -> None:
     """Its keys are shown with their purpose and what to know about it; other keys stay undeclared."""
     page = browse(unaided, "/keyspaces")
@@ -81,3 +81,4 @@ def test_a_library_is_a_section_on_a_server_without_a_catalogue(
     assert "celery" not in others.inner_text()
     expect(tile(page, "Undeclared keys")).to_have_text("12")
     page.wait_for_function(FITS)
+    picture(page, "libraries")

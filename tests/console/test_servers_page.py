@@ -36,7 +36,10 @@ def pair() -> Iterator[tuple[Valkey, Valkey]]:
 
 
 def test_two_servers_are_shown_side_by_side(
-    pair: tuple[Valkey, Valkey], browse: Callable[..., Any], tmp_path: Path
+    pair: tuple[Valkey, Valkey],
+    browse: Callable[..., Any],
+    tmp_path: Path,
+    picture: Callable[[Any, str], None],
 ) -> None:
     """Figures of both are in one table, and a keyspace that differs says by how many keys.
 
@@ -44,7 +47,8 @@ def test_two_servers_are_shown_side_by_side(
     """
     history = History(tmp_path / "history")
     for minute in range(30, 0, -1):
-        counted = Counted({NOTE.pattern: (90 + minute % 5, 10)}, [50, 30, 15, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0])
+        durations = [50, 30, 15, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+        counted = Counted({NOTE.pattern: (90 + minute % 5, 10)}, durations, {NOTE.pattern: durations})
         history.add(HistoryPoint(time.time() - 60 * minute, {"shop": counted}))
     history.save()
     words = ("--compare-url", pair[1].url, "--history", str(tmp_path / "history"), "--metrics-url", CLOSED)
@@ -55,6 +59,7 @@ def test_two_servers_are_shown_side_by_side(
         expect(row_of(figures, "Keys").locator("td").nth(1)).to_have_text("5")
         expect(row_of(figures, "Keys").locator("td").nth(2)).to_have_text("8")
         expect(region(page, "Keyspaces")).to_contain_text("1 differ")
+        picture(page, "servers")
         page.set_viewport_size({"width": 390, "height": 844})
         page.wait_for_function(FITS)
         page.set_viewport_size({"width": 1280, "height": 800})
@@ -63,3 +68,5 @@ def test_two_servers_are_shown_side_by_side(
         expect(region(page, "Latency of shop")).to_contain_text("99 %")
         page.goto(f"{console.url}/keyspace?service=shop&keyspace={NOTE.pattern}")
         expect(region(page, "Hit ratio").locator("svg path").first).to_be_attached()
+        expect(region(page, "Latency").locator("svg path").first).to_be_attached()
+        expect(region(page, "Latency")).to_contain_text("95 %")

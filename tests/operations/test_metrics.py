@@ -116,6 +116,27 @@ async def test_call_latency_is_a_histogram(store: Store, key: str) -> None:
     assert shown["ephemera_call_duration_seconds_sum", server] > 0
 
 
+async def test_latencies_are_counted_for_the_keyspace_of_the_round_trip(store: Store, key: str) -> None:
+    """Reads, writes and scripts count for their own keyspace, and what has no key for none."""
+    metrics = StoreMetrics(store, every=timedelta(hours=1))
+    for _ in range(2):  # the second one waits for that of the background task
+        await metrics.sample()
+    for _ in range(20):
+        await store[GREETING].put("hello", user_id=key)
+        await store[GREETING].get(user_id=key)
+        await store[LIMITS].check(SEARCH.on(key))
+    await metrics.sample()
+    shown = parsed(metrics.render()[0].decode())
+    name, of = "ephemera_keyspace_duration_seconds", "keyspace=greeting:{user_id}"
+    classes = [value for series, value in shown.items() if series[0] == f"{name}_bucket" and of in series]
+    assert classes == sorted(classes)
+    assert shown[f"{name}_count", of] == classes[-1]
+    assert 36 <= classes[-1] <= 40  # one whose write begins with another command counts for that one
+    assert 0 < shown[f"{name}_sum", of] < 60
+    spaces = {series[1] for series in shown if series[0] == f"{name}_count"}
+    assert len(spaces) == 2, spaces
+
+
 async def test_limit_decisions_are_counted_for_the_rule_that_decided(store: Store, key: str) -> None:
     """Of two rules checked together, a denial counts for the one that denied, also a remembered one."""
     limiter = store[LIMITS]

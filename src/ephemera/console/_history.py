@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -31,9 +31,11 @@ INTERVAL = 60.0
 """Seconds between two points."""
 MAX_POINTS = 360
 """Points that are kept."""
-_MAX_KEYSPACES = 300  # of a service in one point: those with the most lookups
+_MAX_KEYSPACES = 300  # of a service in one point: those used most
 _VERSION = 1
 _MAX_FILE = 64 * 1024 * 1024  # bytes that are read back
+QUANTILES = {"median": 0.5, "95 %": 0.95, "99 %": 0.99}
+"""The shares of calls that plots of latencies show, by the name of their line."""
 
 Line = list[tuple[float, float | None]]
 """The points of a plot: Unix times and values."""
@@ -46,6 +48,8 @@ class Counted(msgspec.Struct, array_like=True):
     """Hits and misses by pattern; patterns without lookups are left out."""
     durations: list[int]
     """Calls by duration, see `LATENCY_BOUNDS`."""
+    by_keyspace: dict[str, list[int]] = {}
+    """Round trips by duration for each pattern that had some."""
 
 
 class HistoryPoint(msgspec.Struct, array_like=True):
@@ -83,18 +87,25 @@ class History:
     def add(self, point: HistoryPoint) -> None:
         """Add a point; the oldest one goes when there are too many."""
         for counted in point.services.values():
-            most = sorted(counted.lookups, key=lambda pattern: -sum(counted.lookups[pattern]))
-            for pattern in most[_MAX_KEYSPACES:]:
-                del counted.lookups[pattern]
+            for figures in (counted.lookups, counted.by_keyspace):
+                _keep_busiest(figures)
         self.points.append(point)
 
     def hit_ratio(self, service: str, pattern: str) -> Line:
         """A keyspace's share of hits in percent, by interval; None where it had no lookups."""
         return [(at, _percent(counted.lookups.get(pattern))) for at, counted in self._of(service)]
 
-    def latency(self, service: str, quantile: float) -> Line:
-        """The duration in seconds that this share of calls did not exceed, by interval."""
-        return [(at, duration_at(counted.durations, quantile)) for at, counted in self._of(service)]
+    def latency(self, service: str, quantile: float, pattern: str | None = None) -> Line:
+        """The seconds that this share of calls did not exceed, by interval; of one keyspace, or of all."""
+        return [
+            (
+                at,
+                duration_at(
+                    each.durations if pattern is None else each.by_keyspace.get(pattern, []), quantile
+                ),
+            )
+            for at, each in self._of(service)
+        ]
 
     def _of(self, service: str) -> Iterator[tuple[float, Counted]]:
         return ((each.at, each.services[service]) for each in self.points if service in each.services)
@@ -114,6 +125,12 @@ class History:
             part.replace(path)
         except OSError as error:
             log.warning("the history could not be saved", extra={"because": error.strerror})
+
+
+def _keep_busiest(figures: dict[str, Any]) -> None:
+    """Drop all patterns but those with the most lookups or calls."""
+    for pattern in sorted(figures, key=lambda each: -sum(figures[each]))[_MAX_KEYSPACES:]:
+        del figures[pattern]
 
 
 def duration_at(durations: Sequence[int], quantile: float) -> float | None:

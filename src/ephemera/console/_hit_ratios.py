@@ -12,19 +12,20 @@ import asyncio
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import TypeAlias
 
 import httpx
 
 from ephemera.console._history import Counted
-from ephemera.operations.metrics import CALL_DURATION, KEYSPACE_HITS, KEYSPACE_MISSES
+from ephemera.operations.metrics import CALL_DURATION, KEYSPACE_DURATION, KEYSPACE_HITS, KEYSPACE_MISSES
 from ephemera.wire import LATENCY_BOUNDS
 
 _INTERVAL = 10.0  # seconds
 _TIMEOUT = 3.0  # seconds
 _MAX_RESPONSE = 4 * 1024 * 1024  # bytes
-_DURATIONS = f"{CALL_DURATION.name}_bucket"
+_DURATIONS, _BY_KEYSPACE = f"{CALL_DURATION.name}_bucket", f"{KEYSPACE_DURATION.name}_bucket"
 _MAX_COUNT = 2**53  # a larger one is not a count, and its sum might not fit into the history
 _ESCAPED = re.compile(r"\\(.)")
 _NUMBER = r"(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)(?!\S)"
@@ -33,8 +34,11 @@ _LINE = re.compile(
     re.MULTILINE,
 )
 _BUCKET = re.compile(
-    rf'^({CALL_DURATION.name}_bucket)\{{[^\n]*le="([0-9.eE+-]+|\+Inf)"\}} {_NUMBER}', re.MULTILINE
+    rf'^({_DURATIONS}|{_BY_KEYSPACE})\{{\w+="((?:[^"\\]|\\.)*)",le="([0-9.eE+-]+|\+Inf)"\}} {_NUMBER}',
+    re.MULTILINE,
 )
+_Counter: TypeAlias = tuple[str, str, str]
+"""The name of a metric, the pattern if it has one, and the bound of a bucket."""
 
 
 class HitRatios:
@@ -46,8 +50,8 @@ class HitRatios:
         """Hosts that did not respond."""
         self._hits: Counter[str] = Counter()
         self._misses: Counter[str] = Counter()
-        self._before: dict[str, Counter[tuple[str, str]]] = {}  # the last counters of each URL
-        self._counted: Counter[tuple[str, str]] = Counter()  # since the history took them
+        self._before: dict[str, Counter[_Counter]] = {}  # the last counters of each URL
+        self._counted: Counter[_Counter] = Counter()  # since the history took them
 
     def of(self, pattern: str) -> float | None:
         """The share of reads that found a value; None without reads or metrics."""
@@ -76,22 +80,32 @@ class HitRatios:
         """What was counted since this was last called."""
         counted, self._counted = self._counted, Counter()
         lookups: dict[str, tuple[int, int]] = {}
-        for (name, label), value in counted.items():
+        up_to: dict[tuple[str, str], dict[str, int]] = {}
+        for (name, label, bound), value in counted.items():
             hits, misses = lookups.get(label, (0, 0))
             if name == KEYSPACE_HITS.name:
                 lookups[label] = hits + value, misses
             elif name == KEYSPACE_MISSES.name:
                 lookups[label] = hits, misses + value
-        # Of a histogram, each bucket counts those below it, too.
-        up_to = [counted[_DURATIONS, bound] for bound in (*map(repr, LATENCY_BOUNDS), "+Inf")]
-        durations = [max(0, value - below) for below, value in pairwise((0, *up_to))]
-        return Counted({name: both for name, both in lookups.items() if sum(both)}, durations)
+            else:
+                up_to.setdefault((name, label), {})[bound] = value
+        by_keyspace = {
+            label: _durations(each) for (name, label), each in up_to.items() if name == _BY_KEYSPACE
+        }
+        return Counted(
+            {name: both for name, both in lookups.items() if sum(both)},
+            _durations(up_to.get((_DURATIONS, ""), {})),
+            {pattern: each for pattern, each in by_keyspace.items() if sum(each)},
+        )
 
     def count(self, url: str, text: str) -> None:
         """Add what a process has counted since its last response."""
-        now: Counter[tuple[str, str]] = Counter()
-        for name, label, value in (*_LINE.findall(text), *_BUCKET.findall(text)):
-            now[name, _ESCAPED.sub(r"\1", label)] += _count(value)
+        now: Counter[_Counter] = Counter()
+        for name, label, value in _LINE.findall(text):
+            now[name, _ESCAPED.sub(r"\1", label), ""] += _count(value)
+        for name, label, bound, value in _BUCKET.findall(text):
+            # Those of all servers together, but those of each keyspace for itself.
+            now[name, _ESCAPED.sub(r"\1", label) if name == _BY_KEYSPACE else "", bound] += _count(value)
         before = self._before.get(url)
         self._before[url] = now
         if before is None:
@@ -108,6 +122,12 @@ class HitRatios:
                 counted = hits if name == KEYSPACE_HITS.name else misses
                 counted[_ESCAPED.sub(r"\1", pattern)] += _count(value)
         self._hits, self._misses = hits, misses
+
+
+def _durations(up_to: Mapping[str, int]) -> list[int]:
+    """Calls by duration; of a histogram, each bucket counts those below it, too."""
+    counts = [up_to.get(bound, 0) for bound in (*map(repr, LATENCY_BOUNDS), "+Inf")]
+    return [max(0, value - below) for below, value in pairwise((0, *counts))]
 
 
 def _count(value: str) -> int:

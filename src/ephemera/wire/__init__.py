@@ -7,6 +7,7 @@ from ephemera.wire._commands import Arg, as_text, command_name, first_key, is_mu
 from ephemera.wire._connection import LATENCY_BOUNDS, ReplyHandler
 from ephemera.wire._credentials import CredentialProvider
 from ephemera.wire._deadline import deadline, seconds_left, within
+from ephemera.wire._latency_sample import LatencySample
 from ephemera.wire._node_client import Invalidations, NodeClient, node_client
 from ephemera.wire._observed_client import ObservedClient, Observer
 from ephemera.wire._packed_commands import pack_argument, pack_command, pack_here, packed_read_parts
@@ -29,6 +30,7 @@ __all__ = [
     "Credentials",
     "DetachedSocket",
     "Invalidations",
+    "LatencySample",
     "Message",
     "NodeClient",
     "ObservedClient",

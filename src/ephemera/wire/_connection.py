@@ -35,6 +35,7 @@ import hiredis
 
 from ephemera.errors import LoopMisuse, ServerError
 from ephemera.wire._commands import Arg
+from ephemera.wire._latency_sample import LatencySample
 from ephemera.wire._packed_commands import pack, packing_error, unpack_command
 from ephemera.wire._stall_detector import StallDetector
 from ephemera.wire._url import Credentials
@@ -108,12 +109,14 @@ class RepeatedCommand(bytes):
 class Latencies:
     """A histogram of round-trip times, in commands."""
 
-    __slots__ = ("counts", "seconds")
+    __slots__ = ("counts", "sample", "seconds")
 
     def __init__(self) -> None:
         self.counts = [0] * (len(LATENCY_BOUNDS) + 1)
         self.seconds = 0.0
         """The sum over all commands."""
+        self.sample: LatencySample | None = None
+        """Where writes are collected, once latencies by keyspace are wanted."""
 
     def add(self, seconds: float, commands: int) -> None:
         """Count the commands of one write."""
@@ -330,6 +333,8 @@ class Connection(asyncio.Protocol):
         while sent and answered >= len(sent[0][0]):
             commands, size, written_at = sent.popleft()
             self.latencies.add(now - written_at, len(commands))
+            if self.latencies.sample is not None:
+                self.latencies.sample.add(commands[0], now - written_at)
             answered -= len(commands)
             self._sent_count -= len(commands)
             self._bytes -= size

@@ -23,6 +23,7 @@ from ephemera.console._components import (
 from ephemera.console._components._tables import ConsoleTable
 from ephemera.console._connections import Service
 from ephemera.console._formats import HIDDEN, NO_VALUE, format_percent
+from ephemera.console._history import QUANTILES
 from ephemera.console._keyspace_groups import KeyspaceGroup
 from ephemera.console._survey_cache import KeyspaceSurvey
 from ephemera.console._view import ConsolePage, View
@@ -60,8 +61,11 @@ def build(view: View) -> None:
     with section("TTLs", "Sampled keys by remaining TTL."):
         ttls = bars()
     history = view.console.history
-    with section("Hit ratio", "Of each minute with lookups, in the last hours, over all processes."):
-        ratios = plot("", "percent", "Hit ratio")
+    with columns():
+        with section("Hit ratio", "Of each minute with lookups, in the last hours, over all processes."):
+            ratios = plot("", "percent", "Hit ratio")
+        with section("Latency", "Of its round trips, by minute, in the last hours, from a sample."):
+            latencies = plot("", "seconds", *QUANTILES)
     group = next(each for each in service.groups if keyspace in each.keyspaces)
     members = _members_table(view, service, group) if len(group.keyspaces) > 1 else None
     panel = drawer()
@@ -88,6 +92,9 @@ def build(view: View) -> None:
 
     def refresh() -> None:
         ratios.show_lines([history.hit_ratio(service.name, keyspace.pattern)])
+        latencies.show_lines(
+            [history.latency(service.name, share, keyspace.pattern) for share in QUANTILES.values()]
+        )
         surveys = view.console.surveys
         surveys.refresh_if_stale()
         surveyed = surveys.of(service).keyspaces

@@ -10,6 +10,7 @@ from ephemera.console._components import Column, Empty, columns, facts, plot, se
 from ephemera.console._components._cards import Tone
 from ephemera.console._components._plots import Plot
 from ephemera.console._formats import format_percent
+from ephemera.console._history import QUANTILES
 from ephemera.console._server_monitor import MonitoredServer, ServerSample
 from ephemera.console._view import ConsolePage, View
 from ephemera.operations.formatting import format_count, format_size
@@ -26,7 +27,6 @@ _CHECKS = (
 )
 _NOT_SURVEYED = Empty("Not surveyed yet", "The first survey takes a few seconds.", "hourglass_empty")
 _NO_KEYS = Empty("No declared keys", "Keys that services write appear here.", "inbox")
-_QUANTILES = (0.5, 0.95, 0.99)
 _LARGEST = 12  # keyspaces shown
 
 
@@ -141,11 +141,11 @@ class _Latencies:
             for name in measured:
                 title = f"Latency of {name}" if len(view.services) > 1 else "Latency"
                 with section(title, "Of its calls to Redis, by minute, in the last hours."):
-                    self._plots.append((name, plot("", "seconds", "median", "95 %", "99 %")))
+                    self._plots.append((name, plot("", "seconds", *QUANTILES)))
 
     def show(self) -> None:
         for name, drawn in self._plots:
-            drawn.show_lines([self._history.latency(name, quantile) for quantile in _QUANTILES])
+            drawn.show_lines([self._history.latency(name, quantile) for quantile in QUANTILES.values()])
 
 
 def _per_cent(sample: ServerSample) -> float | None:

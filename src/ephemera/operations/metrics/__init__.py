@@ -29,6 +29,7 @@ from ephemera.operations.metrics._dashboard import dashboard, dashboard_json, da
 from ephemera.operations.metrics._families import (
     CALL_DURATION,
     HTTP_REQUESTS,
+    KEYSPACE_DURATION,
     KEYSPACE_HITS,
     KEYSPACE_MISSES,
     METRICS,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CALL_DURATION",
     "HTTP_REQUESTS",
+    "KEYSPACE_DURATION",
     "KEYSPACE_HITS",
     "KEYSPACE_MISSES",
     "METRICS",

@@ -97,6 +97,13 @@ PANELS = (
         rate(f.KEYSPACE_ERRORS, "keyspace", legend="errors"),
         rate(f.KEYSPACE_UNDECODABLE, "keyspace", legend="undecodable"),
     ),
+    _panel(
+        "keyspaces",
+        "Latency by keyspace",
+        "s",
+        quantile(0.5, f.KEYSPACE_DURATION, "keyspace"),
+        quantile(0.99, f.KEYSPACE_DURATION, "keyspace"),
+    ),
     _panel("keyspaces", "Bytes read", "Bps", rate(f.KEYSPACE_READ_BYTES, "keyspace")),
     _panel("keyspaces", "Bytes written", "Bps", rate(f.KEYSPACE_WRITTEN_BYTES, "keyspace")),
     _panel("connections", "Connected processes", "short", level(f.CONNECTION_UP, "server")),

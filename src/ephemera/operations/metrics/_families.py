@@ -88,6 +88,11 @@ KEYSPACE_WRITTEN_BYTES = _metric(
     _KEYSPACE,
     "Bytes of values sent to be stored.",
 )
+KEYSPACE_DURATION = _metric(
+    "keyspaces", "keyspace_duration_seconds", "histogram", _KEYSPACE,
+    "Time from a write to the last reply to its commands, by the keyspace of the first; from a sample.",
+)  # fmt: skip
+"""Durations of round trips by keyspace."""
 
 _SERVER = ("server",)
 CONNECTION_UP = _metric(

@@ -26,6 +26,7 @@ from ephemera.keyspace import Store
 from ephemera.operations.metrics import _families as f
 from ephemera.operations.metrics._client_counts import clients, is_jobs, is_planner, planner_name
 from ephemera.operations.metrics._families import Buckets, Sample
+from ephemera.operations.metrics._keyspace_durations import KeyspaceDurations
 from ephemera.operations.survey import parse_server_info, read_info
 from ephemera.patterns.events import BoundEvents
 from ephemera.patterns.write_behind import BoundCounters, BoundRecords
@@ -80,6 +81,7 @@ class Sampler:
     def __init__(self, store: Store, every: float) -> None:
         self._store = store
         self._every = every
+        self._durations = KeyspaceDurations(store)
         self._last: dict[object, _LastSample] = {}
         self._failures: Counter[str] = Counter()
         self._failing: set[object] = set()
@@ -89,6 +91,7 @@ class Sampler:
 
     def samples(self) -> Iterator[Sample]:
         """The last samples, and their age."""
+        yield from self._durations.samples()
         oldest: dict[str, float] = {}
         for kind, at, samples in list(self._last.values()):
             oldest[kind] = min(at, oldest.get(kind, at))
@@ -103,6 +106,7 @@ class Sampler:
     async def sample(self) -> None:
         """Sample every source now."""
         async with self._lock:
+            self._durations.take()
             sources = {id(source.subject): source for source in self._sources()}
             for gone in self._last.keys() - sources.keys():
                 del self._last[gone]
