@@ -58,6 +58,27 @@ async def test_a_hash_is_replaced_as_a_whole(store: Store, key: str) -> None:
     assert not await store[HASH].delete(id=key)
 
 
+@pytest.mark.parametrize("fields", [1, 31, 32, 60])
+@pytest.mark.parametrize("lifetime", [HOUR, sliding(hours=1)], ids=["fixed", "sliding"])
+async def test_records_of_any_size_are_read_alike(
+    url: str, key: str, fields: int, lifetime: Lifetime
+) -> None:
+    """A record with few fields or many is found, missing, or counted as undecodable, also in a batch."""
+    record = msgspec.defstruct("Wide", [(f"field_{number}", int) for number in range(fields)])
+    sized = Catalogue("sized")
+    keyspace = sized.hash("acc:sized:{id}", record, lifetime=lifetime, purpose="x")
+    wide = record(*range(fields))
+    async with connect(url, sized) as store:
+        await store[keyspace].put(wide, id=key)
+        await store.call("HSET", keyspace.key(id=f"{key}-old"), "field_0", "1", "_v", "older1")
+        keys = [{"id": key}, {"id": f"{key}-old"}, {"id": f"{key}-none"}]
+        assert await store[keyspace].get_many(keys) == [wide, None, None]
+        assert [await store[keyspace].get(**each) for each in keys] == [wide, None, None]
+        stats = store[keyspace].stats
+        assert (stats.hits, stats.misses, stats.undecodable) == (2, 4, 2)
+        assert stats.bytes_read > 2 * fields
+
+
 async def test_an_update_never_revives_a_hash(store: Store, key: str) -> None:
     """Updating a hash that is gone, or of another layout, does nothing and returns False."""
     assert not await store[HASH].update({"visits": 1}, id=key)

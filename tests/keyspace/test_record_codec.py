@@ -75,6 +75,18 @@ def test_hashes_of_other_programs_are_misses() -> None:
     assert CODEC.decode({}) is None
 
 
+@pytest.mark.parametrize(
+    "absent",
+    [(), (b"plan", b"token"), (b"user",), (b"_v",), (b"plan", b"_v"), CODEC.stored_names],
+)
+@pytest.mark.parametrize("damage", [{}, {b"_v": b"other1"}, {b"count": b"many"}])
+def test_values_are_decoded_as_the_hash(absent: tuple[bytes, ...], damage: dict[bytes, bytes]) -> None:
+    """The values of the named fields, absent ones among them, give what the whole hash gives."""
+    stored = {name: value for name, value in {**_stored(SESSION), **damage}.items() if name not in absent}
+    values = [stored.get(name) for name in CODEC.stored_names]
+    assert CODEC.decode_values(values) == CODEC.decode(stored)
+
+
 def test_single_fields_can_be_written() -> None:
     """Single fields are encoded as in the whole record, by their names in the Struct."""
     codec = RecordCodec("a:{id}", msgspec.defstruct("A", [("last_seen", int), ("x", str)], rename="camel"))

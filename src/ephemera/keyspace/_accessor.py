@@ -123,7 +123,7 @@ class Accessor:
 
     # The building blocks of all operations; each is one round trip.
 
-    def _packing(self, name: str) -> tuple[str, list[str], str, int] | None:
+    def _packing(self, name: str, *arguments: Arg) -> tuple[str, list[str], str, int] | None:
         """How a read command is packed while its key is rendered, if the pattern has one field.
 
         Returns that field, the parts from `packed_read_parts`, and the length of the longest id they are for.
@@ -134,13 +134,14 @@ class Accessor:
             return None
         field, before, after, longest = found
         longest = min(longest, _LONGEST_ID)
-        return field, *packed_read_parts(name, before, after, longest), longest
+        words = [each.decode() if isinstance(each, bytes) else str(each) for each in arguments]
+        return field, *packed_read_parts(name, before, after, longest, words), longest
 
     def _reader(
         self, send: Callable[[bytes], R], call: Callable[..., R], name: str, *arguments: Arg
     ) -> Callable[[Fields], R]:
         """A function that sends a read command for given fields; `ValueAccessor.get` inlines it."""
-        render, packing = self._render, None if arguments else self._packing(name)
+        render, packing = self._render, self._packing(name, *arguments)
         if packing is None:
             return lambda fields: call(name, render(fields), *arguments)
         field, heads, end, longest = packing
@@ -150,7 +151,7 @@ class Accessor:
             simple = value.__class__ is str and value.isalnum() and value.isascii()
             if simple and len(value) <= longest and len(fields) == 1:
                 return send((heads[len(value)] + value + end).encode())
-            return call(name, render(fields))
+            return call(name, render(fields), *arguments)
 
         return ask
 
@@ -177,12 +178,12 @@ class Accessor:
         reply, _ = await self._all(self._send_read(name, key, arguments, self._renewal))
         return reply
 
-    async def _read_all(self, name: str, keys: Iterable[str]) -> list[Any]:
+    async def _read_all(self, name: str, keys: Iterable[str], *arguments: Arg) -> list[Any]:
         """The reply to a read command for each key, renewing as `_read` does."""
         ttl = self._renewal
         if ttl is None:
-            return await self._all(self._call(name, key) for key in keys)
-        calls = (call for key in keys for call in self._send_read(name, key, (), ttl))
+            return await self._all(self._call(name, key, *arguments) for key in keys)
+        calls = (call for key in keys for call in self._send_read(name, key, arguments, ttl))
         return (await self._all(calls))[::2]
 
     def _send_read(

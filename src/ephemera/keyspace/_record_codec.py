@@ -18,7 +18,7 @@ envelope of `_codec`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter, call, itemgetter
 from typing import Any, Generic, NamedTuple, TypeVar, is_typeddict
 
@@ -64,6 +64,7 @@ class RecordCodec(Generic[S]):
         "_values_of",
         "pattern",
         "record",
+        "stored_names",
     )  # fmt: skip
 
     def __init__(self, pattern: str, record: type[S]) -> None:
@@ -74,13 +75,14 @@ class RecordCodec(Generic[S]):
             field.name: _FieldCodec(field.stored_name.encode(), *field_codec(storable(field.type)))
             for field in fields
         }
-        stored_names = [each.name for each in self._fields.values()]
+        self.stored_names = (*(each.name for each in self._fields.values()), LAYOUT_FIELD)
+        """The names of the fields of a whole record, as HMGET takes them."""
         # A getter of one name returns no tuple, so both get one name more; `map` stops before it.
         self._values_of = attrgetter(*self._fields, "__class__")
-        self._fetch = itemgetter(*stored_names, LAYOUT_FIELD)
+        self._fetch = itemgetter(*self.stored_names)
         self._encoders = [each.encode for each in self._fields.values()]
         self._decoders = [each.decode for each in self._fields.values()]
-        self._frame = [part for name in (*stored_names, LAYOUT_FIELD) for part in (name, RECORD_LAYOUT)]
+        self._frame = [part for name in self.stored_names for part in (name, RECORD_LAYOUT)]
         self._make: Callable[..., S] = record if _takes_positions(record) else self._make_by_name
 
     def encode(self, record: S) -> list[bytes]:
@@ -113,6 +115,19 @@ class RecordCodec(Generic[S]):
             return self._decode_incomplete(stored)
         except DECODE_ERRORS:
             return None
+
+    def decode_values(self, values: Sequence[Any]) -> S | None:
+        """As `decode`, from the values of `stored_names`, where an absent field is None."""
+        if None in values:
+            return self.decode(self._by_name(values))
+        try:
+            return self._make(*map(call, self._decoders, values)) if values[-1] == RECORD_LAYOUT else None
+        except DECODE_ERRORS:
+            return None
+
+    def _by_name(self, values: Sequence[bytes | None]) -> dict[bytes, bytes]:
+        named = zip(self.stored_names, values, strict=True)
+        return {name: value for name, value in named if value is not None}
 
     def _decode_incomplete(self, stored: Mapping[bytes, bytes]) -> S | None:
         """A record with missing fields, which take their defaults."""
@@ -155,6 +170,7 @@ class AdaptedRecordCodec(RecordCodec[S]):
             field.name: _FieldCodec(field.stored_name.encode(), *_builtin_codec(record, field))
             for field in _checked_fields(pattern, record)
         }
+        self.stored_names = (*(each.name for each in self._fields.values()), LAYOUT_FIELD)
         self._changes = RecordChanges(pattern, record)
 
     def encode(self, record: S) -> list[bytes]:
@@ -186,6 +202,10 @@ class AdaptedRecordCodec(RecordCodec[S]):
             return self._decode(stored)
         except DECODE_ERRORS:
             return None
+
+    def decode_values(self, values: Sequence[Any]) -> S | None:
+        """As `decode`, from the values of `stored_names`, where an absent field is None."""
+        return self.decode(self._by_name(values))
 
     def _decode(self, stored: Mapping[bytes, bytes]) -> S:
         fields = self._fields.items()

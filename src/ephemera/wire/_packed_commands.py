@@ -7,7 +7,7 @@ read of one key is put together while its key is rendered (`packed_read_parts`),
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import hiredis
@@ -68,12 +68,16 @@ def packed_key(packed: bytes) -> bytes:
     return rest[: int(length[1:])]
 
 
-def packed_read_parts(name: str, before: str, after: str, longest: int) -> tuple[list[str], str]:
+def packed_read_parts(
+    name: str, before: str, after: str, longest: int, arguments: Sequence[str] = ()
+) -> tuple[list[str], str]:
     """The parts of a packed read whose key is `before`, a value of at most `longest` characters, and `after`.
 
-    All of them must be ASCII. `(heads[len(value)] + value + end).encode()` is the command. Callers write that
-    expression out: calling a function for it would cost as much as the packing.
+    All of the key must be ASCII. `(heads[len(value)] + value + end).encode()` is the command. Callers write
+    that expression out: calling a function for it would cost as much as the packing.
     """
     around = len(before) + len(after)
-    heads = [f"*2\r\n${len(name)}\r\n{name}\r\n${around + size}\r\n{before}" for size in range(longest + 1)]
-    return heads, f"{after}\r\n"
+    start = f"*{2 + len(arguments)}\r\n${len(name)}\r\n{name}\r\n$"
+    heads = [f"{start}{around + size}\r\n{before}" for size in range(longest + 1)]
+    words = [f"${len(each.encode())}\r\n{each}\r\n" for each in arguments]
+    return heads, f"{after}\r\n{''.join(words)}"
