@@ -10,7 +10,7 @@ pending on the server.
 - taskiq's stream broker reads a hundred at a time, its default, with ten tasks; its log is switched off, and
   it keeps no results.
 - redis-py-kit's consumer reads as many at a time as FastStream's and acknowledges each by a call of its own.
-  It has no handlers, so a task reads in a loop; data is text, so each event is its fields.
+  It has no handlers, so a task reads in a loop; data is text, so each event is its fields. It needs RESP2.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ async def taskiq_events(servers: Servers) -> AsyncIterator[Round]:
 async def kit_events(servers: Servers) -> AsyncIterator[Round]:
     """The producer and the consumer of redis-py-kit, with a task that reads in a loop."""
     kit, stream = import_module("redis_kit"), "peer:kit"
-    async with peers.redis_py_untimed(servers.valkey) as client:
+    async with peers.redis_py_untimed(servers.valkey, protocol=2) as client:
         producer = kit.AsyncStreamProducer(client, stream)
         consumer = kit.AsyncStreamConsumer(client, stream, "bench", "one")
         await consumer.ensure_group()

@@ -18,6 +18,7 @@ from benchmarks.load import Tasks
 from benchmarks.rows import Absolute, Round, Row, Times
 from benchmarks.servers import Servers
 from ephemera import Catalogue, connect, fixed
+from ephemera.keyspace import RecordCodec
 from ephemera.wire import Script
 
 TASKS = 50
@@ -98,7 +99,7 @@ async def bare_put(servers: Servers) -> AsyncIterator[Round]:
     """The same by a script of these three commands, its arguments rendered and encoded before."""
     async with connect(servers.valkey.url, CATALOGUE) as store:
         key = HASH.template.render({"session_id": ID})
-        arguments = [3_600_000, *HASH.codec.encode(RECORD)]
+        arguments: list[Any] = [3_600_000, *RecordCodec(HASH.pattern, Session).encode(RECORD)]
         run = store.client().run
 
         async def work(count: int) -> None:

@@ -48,9 +48,9 @@ def redis_py_untimed(server: embedded.Valkey, **options: Any) -> AbstractAsyncCo
 
 
 @asynccontextmanager
-async def _redis_py(server: embedded.Valkey, **options: Any) -> AsyncIterator[Any]:
+async def _redis_py(server: embedded.Valkey, *, protocol: int = 3, **options: Any) -> AsyncIterator[Any]:
     redis = import_module("redis.asyncio")
-    pool = redis.ConnectionPool.from_url(server.url, protocol=3, max_connections=_ENOUGH, **options)
+    pool = redis.ConnectionPool.from_url(server.url, protocol=protocol, max_connections=_ENOUGH, **options)
     async with redis.Redis.from_pool(pool) as client:
         yield client
 

@@ -6,6 +6,7 @@ call, on a connection for every request in flight.
 
 import os
 from datetime import timedelta
+from functools import partial
 
 from cashews import Cache
 from fastapi import FastAPI, HTTPException, Request
@@ -30,5 +31,5 @@ async def me(request: Request) -> Profile:
     if user_id is None:
         raise HTTPException(401)
     key = f"peer:profile:{user_id}"
-    profile: Profile = await _CACHE.get_or_set(key, lambda: load(user_id), expire=_FRESH)
+    profile: Profile = await _CACHE.get_or_set(key, partial(load, user_id), expire=_FRESH)
     return profile
