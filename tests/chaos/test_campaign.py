@@ -103,8 +103,23 @@ def test_all_guarantees_hold_while_everything_fails(ran: _Ran) -> None:
             "scripture",
             ["no reader sees what an acknowledged ingest has replaced", "an event that was acknowledged"],
         ),
-        ("feed", ["an insight that was acknowledged is in SQL", "a channel's numbers have no gap"]),
-        ("league", ["a vote that was acknowledged is in SQL", "a result that was acknowledged is in SQL"]),
+        (
+            "feed",
+            [
+                "an insight that was acknowledged is in SQL",
+                "a channel's numbers have no gap",
+                "an item that was marked as read stays so",
+            ],
+        ),
+        (
+            "league",
+            [
+                "a vote that was acknowledged is in SQL",
+                "a result that was acknowledged is in SQL",
+                "a prediction that was acknowledged is in SQL",
+                "an action of live control takes effect once",
+            ],
+        ),
     ],
 )
 def test_a_checker_reports_an_injected_error(ran: _Ran, system: str, guarantees: list[str]) -> None:
@@ -124,7 +139,9 @@ async def _living_tokens(load: IdentityLoad) -> None:
 
 
 async def _lost_vote(load: LeagueLoad) -> None:
-    """Record a vote and a result that SQL does not have."""
+    """Record a vote, a prediction, a card and a result that SQL does not have."""
+    load.predicted[1, 1] = (99, 99)
+    load.booked["a player without a card"] = True
     load.votes.attempted[1, 1] = "home"
     load.votes.acknowledged[1, 1] = time.monotonic()
     result = next(iter(load.results.values()))
@@ -140,7 +157,8 @@ async def _old_passage(load: ScriptureLoad) -> None:
 
 
 async def _lost_insight(load: FeedLoad) -> None:
-    """Delete an insight from SQL."""
+    """Delete an insight from SQL, and record a read mark that it does not have."""
+    load.read.add(("a stranger", 1))
     channel = next(each for each in load.channels if each.acknowledged)
     seq = min(channel.acknowledged)
     await _sql(load, f"DELETE FROM feed.insights WHERE channel_id = '{channel.name}' AND seq = {seq}")

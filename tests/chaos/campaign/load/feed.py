@@ -5,7 +5,8 @@ Guaranteed, and checked here:
 - an acknowledged insight is in SQL under its number, and a channel's numbers have no gap;
 - in the end every subscriber's clusters include all insights of their channels: none is missing, none is in
   two clusters, and versions are 1, 2, 3. All of it is in SQL, so no loss of Redis excuses anything;
-- publishing works while Redis is down: it is refused only when SQL is unavailable.
+- publishing works while Redis is down: it is refused only when SQL is unavailable;
+- an item that was marked as read has its insight marked in SQL.
 """
 
 from __future__ import annotations
@@ -76,6 +77,7 @@ class FeedLoad(Load):
         """Create the first channels."""
         self._client.headers["authorization"] = f"Bearer {_TOKEN}"
         self.channels: list[Channel] = []
+        self.read: set[tuple[str, int]] = set()  # users, and the items that they have marked as read
         for _ in range(2):
             await self._subscribe(self._new_channel())
 
@@ -91,7 +93,14 @@ class FeedLoad(Load):
         await self.eventually("everything published is clustered", self._unclustered)
 
     async def check(self) -> None:
-        """Check that every insight is once in SQL and once in its subscriber's clusters."""
+        """Check that every insight is once in SQL and once in its subscriber's clusters, and read marks."""
+        marks = set(self.rows("SELECT user_id, insight_id FROM feed.read_marks"))
+        self.ledger.expect(
+            self.read <= marks,
+            self.system,
+            "an item that was marked as read stays so",
+            f"{sorted(self.read - marks)[:10]}",
+        )
         rows = self.rows("SELECT channel_id, seq, text, insight_id FROM feed.insights")
         there = {(str(channel), int(seq)): str(text) for channel, seq, text, _ in rows}
         for channel in self.channels:
@@ -170,18 +179,19 @@ class FeedLoad(Load):
         channel.subscribed = True
 
     async def _publish(self) -> None:
-        """Publish an insight; a full channel is replaced."""
+        """Publish an insight, or three at once; a full channel is replaced."""
         channel = self.chance.choice(self.channels[-2:])
         if not channel.subscribed:
             await self._subscribe(channel)
-        channel.sent += 1
-        subject, end = self.chance.choice(_SUBJECTS), self.chance.choice(_ENDS)
-        text = f"{subject} {end}, number {channel.sent} of {channel.name}."
-        form = {"channel_id": channel.name, "text": text}
-        answer = await self.ask("publish", self.any_service(), "POST", "/feed/insights", json=form)
+        forms = [self._insight(channel) for _ in range(self.chance.choice([1, 1, 1, 3]))]
+        path, body = (
+            ("/feed/bulk/insights", {"insights": forms}) if forms[1:] else ("/feed/insights", forms[0])
+        )
+        answer = await self.ask("publish", self.any_service(), "POST", path, json=body)
         if answer is not None and answer.ok:
-            said = answer.json()
-            channel.acknowledged[int(said["seq"])] = text
+            said = answer.json()["insights"] if forms[1:] else [answer.json()]
+            for form, published in zip(forms, said, strict=True):
+                channel.acknowledged[int(published["seq"])] = form["text"]
         elif answer is not None:
             self.ledger.expect(
                 b"database" in answer.content,
@@ -193,8 +203,20 @@ class FeedLoad(Load):
             await self._subscribe(self._new_channel())
         await self.rest(0.5)
 
+    def _insight(self, channel: Channel) -> dict[str, str]:
+        channel.sent += 1
+        subject, end = self.chance.choice(_SUBJECTS), self.chance.choice(_ENDS)
+        text = f"{subject} {end}, number {channel.sent} of {channel.name}."
+        return {"channel_id": channel.name, "text": text}
+
     async def _read(self) -> None:
-        """Read as a subscriber, which keeps them active."""
+        """Read as a subscriber, which keeps them active, and mark an item as read."""
         channel = self.chance.choice(self.channels[-3:])
-        await self.ask("read", self.any_service(), "GET", f"/feed/users/{channel.user}")
+        path = f"/feed/users/{channel.user}"
+        answer = await self.ask("read", self.any_service(), "GET", path)
+        if answer is not None and answer.ok and (items := answer.json()["items"]):
+            item = int(self.chance.choice(items)["item_id"])
+            marked = await self.ask("mark", self.any_service(), "PUT", f"{path}/items/{item}/read")
+            if marked is not None and marked.ok:
+                self.read.add((channel.user, item))
         await self.rest(0.8)

@@ -4,6 +4,8 @@ Guaranteed, and checked here:
 
 - an acknowledged vote is in SQL once, with its choice, and SQL has no vote that was not cast. Excused: the
   last second of a queue's master that died;
+- an acknowledged prediction is in SQL as it was placed, and an action of live control takes effect once,
+  however often its request was sent;
 - every poll that begins after a result was acknowledged shows it, on every process. Excused, as documented:
   while the cache is down or a process hangs (local copies are served), and for about a round trip on other
   processes;
@@ -15,7 +17,7 @@ Guaranteed, and checked here:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from uuid import uuid4
 
@@ -30,6 +32,7 @@ _SOON = 1.5  # seconds in which the server's word reaches another process
 _MOST_GOALS = 99
 _LIVE, _LIVE_PER = 15, 10.0
 _CHOICES = ("home", "draw", "away")
+_ANY_REVISION = 999_999_999_999_999  # cards here are never the same one, seen by two
 
 
 @dataclass
@@ -80,8 +83,11 @@ class LeagueLoad(Load):
 
     async def prepare(self) -> None:
         """Find the matches: the last four of the season for results, the other open ones for votes."""
-        found = self.rows("SELECT id FROM league.matches WHERE status <> 'finished' ORDER BY id")
-        ids = [int(number) for (number,) in found]
+        found = self.rows("SELECT id, status FROM league.matches WHERE status <> 'finished' ORDER BY id")
+        ids = [int(number) for number, _ in found]
+        self._live_match = next(int(number) for number, status in found if status == "live")
+        self.booked: dict[str, bool] = {}  # players with a card, and whether it was acknowledged
+        self.predicted: dict[tuple[int, int], tuple[int, int]] = {}
         self.results = {number: Result(number) for number in ids[-4:]}
         self._matches = ids[:-4]
         self.votes = Votes()
@@ -94,7 +100,16 @@ class LeagueLoad(Load):
 
     def actors(self) -> list[Callable[[], Awaitable[None]]]:
         """Return the actors."""
-        return [self._vote, self._vote, self._finalize, self._poll, self._poll, self._hurry, self._return]
+        return [
+            self._vote,
+            self._vote,
+            self._finalize,
+            self._book,
+            self._poll,
+            self._poll,
+            self._hurry,
+            self._return,
+        ]
 
     async def settle(self) -> None:
         """Wait for the votes: they reach SQL within seconds, or when a dead process's batch is claimed."""
@@ -111,10 +126,33 @@ class LeagueLoad(Load):
             self.ledger.expect(
                 cast == choice, self.system, "a vote in SQL is what was cast", f"{vote}: {choice}"
             )
+        self._check_predictions_and_cards()
         for cookie in self.ended:
             for member in self.services:
                 await self._come_back(cookie, member)
         self.live.check()
+
+    def _check_predictions_and_cards(self) -> None:
+        query = "SELECT user_id, match_id, home_goals, away_goals FROM league.predictions"
+        placed = {(int(user), int(match)): (home, away) for user, match, home, away in self.rows(query)}
+        for key, goals in self.predicted.items():
+            self.ledger.expect(
+                placed.get(key) == goals,
+                self.system,
+                "a prediction that was acknowledged is in SQL",
+                f"{key}: {placed.get(key)}, not {goals}",
+            )
+        shown = dict(
+            self.rows("SELECT player, count(*) FROM league.events WHERE kind = 'card' GROUP BY player")
+        )
+        for player, acknowledged in self.booked.items():
+            times = int(shown.get(player, 0))
+            self.ledger.expect(
+                times == 1 or (times == 0 and not acknowledged),
+                self.system,
+                "an action of live control takes effect once",
+                f"the card of {player}: {times}",
+            )
 
     def _cast(self) -> list[tuple[int, int, str]]:
         voters = {user for user, _ in self.votes.attempted}
@@ -154,6 +192,7 @@ class LeagueLoad(Load):
                     self.votes.acknowledged[user_id, match] = voted.ended
                     break
                 await self.rest(0.3)
+            await self._predict(user_id, match, headers)
             await self.rest(0.15)
         if cookie:
             gone = await self.ask(
@@ -162,6 +201,14 @@ class LeagueLoad(Load):
             if gone is not None and gone.ok:
                 self.ended.append(cookie)
         return None
+
+    async def _predict(self, user_id: int, match: int, headers: dict[str, str]) -> None:
+        goals = (self.chance.randrange(10), self.chance.randrange(10))
+        form = dict(zip(("home_goals", "away_goals"), goals, strict=True))
+        path = f"/api/me/predictions/{match}"
+        placed = await self.ask("predict", self.any_service(), "PUT", path, json=form, headers=headers)
+        if placed is not None and placed.ok:
+            self.predicted[user_id, match] = goals
 
     async def _sign_in(self, name: str) -> str:
         form = {"name": name, "password": DEMO_PASSWORD}
@@ -172,20 +219,40 @@ class LeagueLoad(Load):
 
     async def _finalize(self) -> None:
         """The referee corrects a result."""
-        if not self._referee:
-            self._referee = await self._sign_in(DEMO_ADMINISTRATOR)
         result = self.chance.choice(list(self.results.values()))
         result.written += 1
         number = result.written
         path = f"/api/admin/matches/{result.match_id}/finalize"
-        headers = {"cookie": self._referee}
         form = {**Result.score(number), "override": True}  # these matches are weeks ahead
-        answer = await self.ask("finalize", self.any_service(), "POST", path, json=form, headers=headers)
+        answer = await self._ask_as_referee("finalize", path, form)
         if answer is not None and answer.ok:
             result.acknowledged, result.at, result.by = number, answer.ended, answer.member.name
-        elif answer is not None and answer.status in (401, 403):
-            self._referee = ""
         await self.rest(0.7)
+
+    async def _book(self) -> None:
+        """The referee books a player, and sends it again without an answer, or for no reason."""
+        player = f"Player {len(self.booked) + 1}"
+        self.booked[player] = False
+        card = {"kind": "card", "side": self.chance.choice(["home", "away"]), "player": player}
+        form = {"id": str(uuid4()), "seen": _ANY_REVISION, **card}
+        path = f"/api/admin/matches/{self._live_match}/actions"
+        for _ in range(3):
+            answer = await self._ask_as_referee("book", path, form)
+            if answer is not None and answer.ok:
+                self.booked[player] = True
+                if self.chance.random() < 0.7:
+                    break
+            await self.rest(0.3)
+        await self.rest(2.0)
+
+    async def _ask_as_referee(self, what: str, path: str, form: Mapping[str, object]) -> Answer | None:
+        if not self._referee:
+            self._referee = await self._sign_in(DEMO_ADMINISTRATOR)
+        headers = {"cookie": self._referee}
+        answer = await self.ask(what, self.any_service(), "POST", path, json=form, headers=headers)
+        if answer is not None and answer.status in (401, 403):
+            self._referee = ""
+        return answer
 
     async def _poll(self) -> None:
         """A reader polls with the tag they have."""

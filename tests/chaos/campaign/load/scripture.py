@@ -105,16 +105,21 @@ class ScriptureLoad(Load):
         }
 
     async def _ingest(self) -> None:
-        """Ingest new texts of one or two verses."""
-        verses = self.chance.sample(list(self.written), self.chance.choice([1, 2]))
+        """Ingest new texts of one or two verses, or replace the chapter."""
+        whole = self.chance.random() < 0.3
+        verses = (
+            list(self.written)
+            if whole
+            else self.chance.sample(list(self.written), self.chance.choice([1, 2]))
+        )
         for verse in verses:
             self.written[verse] += 1
         numbers = {verse: self.written[verse] for verse in verses}
         answer = await self.ask(
-            "ingest",
+            "replace" if whole else "ingest",
             self.any_service(),
-            "POST",
-            "/ingest/passages",
+            "PUT" if whole else "POST",
+            "/ingest/chapters?book=jude&chapter=1&translation=web" if whole else "/ingest/passages",
             json=self._document(*verses),
             headers=self._admin(),
         )
