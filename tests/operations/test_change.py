@@ -247,6 +247,18 @@ async def test_adoption_begins_with_what_may_be_lost(own_valkey: Valkey) -> None
     assert all(step.hazards and step.first for step in steps)
 
 
+async def test_adoption_ends_with_what_costs_most(own_valkey: Valkey) -> None:
+    """Limits, then locks, sessions and jobs, however many keys each has."""
+    own_valkey.ask("FLUSHALL")
+    for number in range(9):
+        own_valkey.ask("HSET", f"rq:job:{number}", "data", "x")
+        own_valkey.ask("SET", f"starsessions.{number:032x}", "{}", "EX", 60)
+    own_valkey.ask("SET", "lock:report", "token", "EX", 60)
+    own_valkey.ask("SET", "LIMITS:LIMITER/1/10/1/minute", 1, "EX", 60)
+    steps = adoption(await audit(own_valkey.url, []))
+    assert [step.library for step in steps] == ["limits", "redis-py locks", "starsessions", "RQ"]
+
+
 @pytest.mark.parametrize("width", [80, 120])
 def test_adopt_fits_the_terminal(own_valkey: Valkey, width: int) -> None:
     """The steps are numbered, and keys of no library are left to `infer`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from ephemera.operations.audit import AuditReport, UnknownShape
-from ephemera.operations.libraries import Library, library_of
+from ephemera.operations.libraries import JOB_LIBRARIES, Library, library_of
 
 
 class AdoptionStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +30,16 @@ def adoption(report: AuditReport) -> list[AdoptionStep]:
         if shape.library is not None:
             by_library.setdefault(shape.library, []).append(shape)
     steps = [_step(library_of(name), shapes) for name, shapes in by_library.items()]
-    return sorted(steps, key=lambda step: (step.role, -step.keys))  # "cache" is before "queue"
+    return sorted(steps, key=lambda step: (_cost_of_a_mistake(step), -step.keys))
+
+
+def _cost_of_a_mistake(step: AdoptionStep) -> int:
+    """Caches and limits 0, locks 1, sessions and what else must not be lost 2, jobs 3."""
+    if step.role == "cache":
+        return 0
+    if step.library in (each.name for each in JOB_LIBRARIES):
+        return 3
+    return 1 if step.page == "patterns/locks.md" else 2
 
 
 def _step(library: Library, shapes: list[UnknownShape]) -> AdoptionStep:

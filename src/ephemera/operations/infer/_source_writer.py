@@ -110,7 +110,7 @@ def _entry(constant: str, proposed: ProposedKeyspace) -> Iterator[str]:
     written = ", ".join(f"{quoted(attribute)}: {quoted(name)}" for attribute, name in different.items())
     yield ""
     yield f"class {_entry_name(constant)}(msgspec.Struct{f', rename={{{written}}}' if different else ''}):"
-    yield '    """An entry of the stream below; Ephemera does not read entries that it did not write."""'
+    yield '    """An entry of the stream below; Ephemera reads only its own."""'
     yield ""
     yield from (f"    {attribute}: str | None = None" for attribute in renamed or ("data",))
     yield from ("", "")

@@ -21,6 +21,7 @@ LIBRARIES: tuple[Library, ...] = (*JOB_LIBRARIES, *WEB_LIBRARIES)
 """Every library that is recognized."""
 
 __all__ = [
+    "JOB_LIBRARIES",
     "LIBRARIES",
     "Identified",
     "KeySignature",

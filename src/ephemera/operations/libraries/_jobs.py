@@ -179,4 +179,4 @@ JOB_LIBRARIES: tuple[Library, ...] = (
         "operations/server-config.md",
     ),
 )
-"""Libraries of jobs."""
+"""Libraries that run jobs."""
