@@ -39,7 +39,7 @@ async def claimed(jobs: BoundJobs, worker: str, *, suspects: bool = False) -> li
     return await attempt_by(jobs, worker).claims.due("work", 10, suspects=suspects)
 
 
-async def test_one_job_that_kills_its_process_ends_dead_and_nine_are_done(
+async def test_dur4_one_job_that_kills_its_process_ends_dead_and_nine_are_done(
     jobs: BoundJobs, server: Valkey, sql: str
 ) -> None:
     """With default retries, nine harmless jobs of the same process end as done in their first attempt."""
@@ -53,7 +53,7 @@ async def test_one_job_that_kills_its_process_ends_dead_and_nine_are_done(
         assert "its worker process died with the exit code -9" in str(row.error)
 
 
-async def test_a_suspect_has_a_process_of_its_own_which_ends_with_it(
+async def test_dur4_a_suspect_has_a_process_of_its_own_which_ends_with_it(
     jobs: BoundJobs, server: Valkey, sql: str
 ) -> None:
     """So a job that is enqueued meanwhile and kills its process costs a harmless suspect nothing."""
@@ -77,7 +77,7 @@ async def test_a_suspect_has_a_process_of_its_own_which_ends_with_it(
         await until(one_is_left)
 
 
-async def test_jobs_of_a_dead_process_use_no_attempt_and_become_suspects(jobs: BoundJobs) -> None:
+async def test_dur4_jobs_of_a_dead_process_use_no_attempt_and_become_suspects(jobs: BoundJobs) -> None:
     """After one crash together they run as before; after two only a process of their own claims them."""
     rows = jobs._backend.rows
     for _ in range(3):
@@ -92,7 +92,7 @@ async def test_jobs_of_a_dead_process_use_no_attempt_and_become_suspects(jobs: B
     assert len(await claimed(jobs, "worker", suspects=True)) == 3
 
 
-async def test_a_job_that_was_alone_in_its_process_has_used_an_attempt(jobs: BoundJobs) -> None:
+async def test_dur4_a_job_that_was_alone_in_its_process_has_used_an_attempt(jobs: BoundJobs) -> None:
     """There is no doubt about the cause then."""
     await jobs.enqueue(work, 0.0)
     assert len(await claimed(jobs, "worker")) == 1
@@ -100,7 +100,7 @@ async def test_a_job_that_was_alone_in_its_process_has_used_an_attempt(jobs: Bou
     assert (row.attempts, row.crashes, row.error) == (1, 1, "it died")
 
 
-async def test_expired_leases_of_a_process_are_released_together(jobs: BoundJobs) -> None:
+async def test_dur4_expired_leases_of_a_process_are_released_together(jobs: BoundJobs) -> None:
     """Until its last lease has expired nothing is released; then no job of several has used an attempt."""
     rows = jobs._backend.rows
     for _ in range(3):
@@ -115,7 +115,7 @@ async def test_expired_leases_of_a_process_are_released_together(jobs: BoundJobs
     assert len(released) == 3
 
 
-async def test_a_job_that_its_live_process_no_longer_renews_is_released(jobs: BoundJobs) -> None:
+async def test_dur4_a_job_that_its_live_process_no_longer_renews_is_released(jobs: BoundJobs) -> None:
     """After another lease it is, although its process holds others."""
     for _ in range(2):
         await jobs.enqueue(work, 0.0)
@@ -126,7 +126,7 @@ async def test_a_job_that_its_live_process_no_longer_renews_is_released(jobs: Bo
     assert (row.id, row.attempts) == (lost.id, 0)
 
 
-async def test_a_process_that_was_blocked_does_not_release_its_own_jobs(jobs: BoundJobs) -> None:
+async def test_dur4_a_process_that_was_blocked_does_not_release_its_own_jobs(jobs: BoundJobs) -> None:
     """It renews them, unless another process was faster."""
     rows = jobs._backend.rows
     for _ in range(2):
@@ -138,7 +138,7 @@ async def test_a_process_that_was_blocked_does_not_release_its_own_jobs(jobs: Bo
     assert len(await rows.release_expired(LEASE, "other")) == 2
 
 
-async def test_a_job_that_kills_all_of_its_worker_ends_dead(
+async def test_dur4_a_job_that_kills_all_of_its_worker_ends_dead(
     jobs: BoundJobs, server: Valkey, sql: str
 ) -> None:
     """A job that kills the parent, too, is found by the leases: its neighbours are done, and it is dead."""
