@@ -51,7 +51,7 @@ class _Part:
             self._bar.classes("e-progress")
             self._status = ui.label("Not run yet.").classes("e-note e-stand")
         self._read = ui.element("div").classes("e-stack")
-        self._read.set_visibility(not several)  # several empty reports would only take keyspace
+        self._read.set_visibility(not several)  # several empty reports would only take up room
         with self._read:
             self._draw_report(of)
         for each in (self._findings, self._keyspaces):
