@@ -159,3 +159,13 @@ def test_html_is_one_page_that_loads_nothing(shop: Valkey, tmp_path: Path) -> No
     assert 'name="viewport"' in page
     body = page.partition("<body>")[2].partition("</body>")[0]
     ET.fromstring(f"<body>{body.replace('<br>', '<br/>')}</body>")
+
+
+def test_the_page_of_any_server_names_it(shop: Valkey, tmp_path: Path) -> None:
+    """Without a catalogue the title is the server, and there are no charts of declared keys."""
+    written = tmp_path / "audit.html"
+    assert ephemera("audit", "--url", shop.url, "--html", str(written)).code == 0
+    page = written.read_text(encoding="utf-8")
+    assert f"<title>Audit of {shop.url.rpartition('@')[2].removeprefix('redis://')}</title>" in page
+    assert "Memory by keyspace" not in page
+    assert "legacy:{legacy_id}" in page

@@ -15,7 +15,7 @@ def as_markdown(report: AuditReport) -> str:
     part = "all" if seen.complete else "a part"
     counted = format_count(seen.names, "name")
     parts = [
-        f"# Audit of {', '.join(report.catalogues) or 'no catalogue'}",
+        f"# Audit of {', '.join(report.catalogues or [server.name for server in report.servers])}",
         f"{counted} ({part} of {format_count(seen.keys, 'key')}) in {report.seconds:.1f} s.",
         "## Findings",
         _table(("severity", "finding", "where", "what", "advice"), map(_finding, report.findings))

@@ -31,16 +31,19 @@ rect { fill: #3b82f6 } text { fill: currentColor; font-size: 12px }
 
 def as_html(report: AuditReport) -> str:
     """The report as a self-contained HTML page."""
-    name = ", ".join(report.catalogues) or "no catalogue"
+    name = ", ".join(report.catalogues or [server.name for server in report.servers])
     seen = report.coverage
     part = "all" if seen.complete else "a part"
     summary = f"{format_count(seen.names, 'name')} ({part} of {format_count(seen.keys, 'key')}), {report.at}"
     largest = sorted(report.keyspaces, key=_size, reverse=True)[:_MAX_BARS]
+    declared = [
+        f"<h2>Memory by keyspace</h2>{_bars([(each.pattern, _size(each)) for each in largest if each.keys])}",
+        f"<h2>TTLs of sampled keys</h2>{_bars(_ttls(report.keyspaces), sizes=False)}",
+    ]
     sections = [
         f"<h1>Audit of {escape(name)}</h1><p>{escape(summary)}</p>",
         f"<h2>Findings</h2>{_findings(report.findings)}",
-        f"<h2>Memory by keyspace</h2>{_bars([(each.pattern, _size(each)) for each in largest if each.keys])}",
-        f"<h2>TTLs of sampled keys</h2>{_bars(_ttls(report.keyspaces), sizes=False)}",
+        *(declared if report.catalogues else []),
         f"<h2>Undeclared keys</h2>{_bars(_undeclared(report), sizes=False)}",
         *(f"<p>Not seen: {escape(each)}.</p>" for each in seen.not_seen),
     ]
