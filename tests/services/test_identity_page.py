@@ -148,6 +148,18 @@ def test_one_sees_and_ends_sign_ins(visit: Visit) -> None:
     playwright.expect(visit.page.get_by_role("heading", name="Sign in")).to_be_visible()
 
 
+def test_a_profile_is_changed(visit: Visit) -> None:
+    """What is saved is greeted with, is in the form, and is there after a reload."""
+    visit.sign_in(register(visit.served, first_name="Ann", last_name="S"))
+    visit.fill(first_name="Zoë", phone="+49 30 1234")
+    visit.press("Save")
+    visit.shows("Your profile is saved.")
+    visit.shows("Hello, Zoë")
+    visit.page.reload()
+    for name, value in {"First name": "Zoë", "Last name": "S", "Phone": "+49 30 1234"}.items():
+        playwright.expect(visit.page.locator("#profile").get_by_label(name)).to_have_value(value)
+
+
 def test_tabs_share_one_sign_in(visit: Visit) -> None:
     """A second tab and reloads of both use each refresh token once, so no one is signed out as a thief."""
     visit.sign_in(register(visit.served))

@@ -14,7 +14,7 @@ const EVENTS = {
   email_change_requested: "Change of address requested", email_changed: "Address changed", role_changed: "Role changed",
   blocked: "Blocked", unblocked: "Unblocked", exported: "Data downloaded",
 };
-const state = { access: null, next: null };
+const state = { access: null, user: null, next: null };
 const $ = (id) => document.getElementById(id);
 
 // --- requests ---------------------------------------------------------------------------------------------
@@ -99,6 +99,10 @@ const ACTIONS = {
   async confirm(form) {
     await post("auth/email/confirm", form);
     go(localStorage.getItem(STORED) ? "account" : "sign-in", "Your address is confirmed.");
+  },
+  async changeProfile(form) {
+    await authorized("PATCH", `api/profiles/${state.user}`, form);
+    go("account", "Your profile is saved.");
   },
   async changePassword(form) {
     const { ended } = await (await authorized("POST", "auth/password", form)).json();
@@ -196,6 +200,8 @@ async function drawAccount() {
   const paths = ["auth/account", "auth/sessions", "auth/security-log"];
   if (!state.access) await refresh();
   const [account, sessions, log] = await Promise.all(paths.map(async (path) => (await authorized("GET", path)).json()));
+  state.user = account.user_id;
+  await drawProfile();
   $("greeting").textContent = `Hello, ${account.first_name}`;
   $("who").textContent = account.email;
   const verified = account.email_verified_at !== null;
@@ -204,6 +210,13 @@ async function drawAccount() {
   drawSessions(sessions);
   $("log").replaceChildren();
   drawLog(log);
+}
+
+async function drawProfile() { // reads are limited: without it the rest of the account is there
+  const response = await authorized("GET", `api/profiles/${state.user}`).catch(() => null);
+  const profile = await response?.json();
+  $("profile").hidden = !profile;
+  for (const input of profile ? $("profile").querySelectorAll("input") : []) input.defaultValue = input.value = profile[input.name];
 }
 
 async function older() {
