@@ -11,6 +11,7 @@ import pypdfium2
 import pytest
 from PIL import Image
 from pptx import Presentation
+from pptx.enum.chart import XL_LABEL_POSITION
 from pypdf import PdfReader
 
 from ephemera_services.slides.deck import MAX_TABLE_ROWS, Column, SlideContent, Table
@@ -282,6 +283,25 @@ def test_charts_show_their_numbers_and_what_they_are(
     assert (shape.chart.has_legend, shape.chart.plots[0].series[0].name) == (True, "In GW")
     words = PdfReader(BytesIO(render_pdf("Power", slides, PAPER))).pages[0].extract_text().split("\n")
     assert {*shown, "In GW"} <= {word.strip() for word in words}
+
+
+def test_numbers_of_close_lines_are_not_on_each_other() -> None:
+    """The lower of two close points has its number below it, in all files; other points stay as they are."""
+    rows = [["2023", "44", "23", "24"], ["2024", "41", "33", "21"]]
+    table = Table(header=["Year", "Hydro", "Solar", "Wind"], rows=rows)
+    slides = [SlideContent(layout="chart", title="Output", table=table)]
+    page = Presentation(BytesIO(render_pptx("Output", slides, PAPER))).slides[0]
+    (chart,) = (shape.chart for shape in page.shapes if shape.has_chart)
+    solar = chart.plots[0].series[1]
+    assert solar.points[0].data_label.position == XL_LABEL_POSITION.BELOW
+    assert (solar.data_labels.show_value, solar.data_labels.position) == (True, XL_LABEL_POSITION.ABOVE)
+    heights: dict[str, float] = {}
+
+    def visit(text: str, _cm: Any, tm: Any, *_: Any) -> None:
+        heights.setdefault(text.strip(), tm[5])
+
+    PdfReader(BytesIO(render_pdf("Output", slides, PAPER))).pages[0].extract_text(visitor_text=visit)
+    assert heights["24"] - heights["23"] > 20, "a line apart"
 
 
 def test_what_is_no_chart_is_a_table() -> None:

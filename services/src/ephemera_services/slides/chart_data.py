@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import pairwise
 from math import floor, log10
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ _MAX_POINTS = 12
 _MAX_NUMBER, _MIN_NUMBER = 1e15, 1e-9
 """Of numbers other than zero, without their signs; an axis of others has no steps."""
 _GRID = 4  # lines across a chart
+_CLOSE = 0.09  # of the axis: numbers above both lines would overlap
 _NUMBER = re.compile(r"[-−+]?\d+(?:[.,]\d+)*")
 _AFFIX = re.compile(r"[\s\u00a0\u202f%€$£¥₽₺]|EUR|USD|GBP|RUB|CHF|PLN|CZK|TRY", re.IGNORECASE)
 _SPACES = re.compile(r"(?<=\d)[ \u00a0\u202f'](?=\d{3}\b)")
@@ -52,6 +54,18 @@ class ChartData(NamedTuple):
         """How many digits are shown behind the decimal point."""
         values = [value for series in self.series for value in series.values]
         return decimals(values, 2 if max(map(abs, values)) >= 1 else 4)
+
+    def below(self) -> set[tuple[int, int]]:
+        """The points, by series and label, whose numbers are below their line: another is close above."""
+        low, high, _ = axis_of(self)
+        found = set()
+        for at in range(len(self.labels)):
+            order = sorted(range(len(self.series)), key=lambda number: self.series[number].values[at])
+            for number, above in pairwise(order):
+                space = self.series[above].values[at] - self.series[number].values[at]
+                if space < _CLOSE * (high - low):
+                    found.add((number, at))
+        return found
 
 
 def chart_data(table: Table) -> ChartData | None:

@@ -64,7 +64,11 @@ def _line(data: ChartData, number: int, slot: float, y: Callable[[float], float]
     points = [(_SIDE + (at + 0.5) * slot, y(value)) for at, value in enumerate(values)]
     path = " ".join(f"{x:.1f},{top:.1f}" for x, top in points)
     marks = (f'<circle class="s{number}" cx="{x:.1f}" cy="{top:.1f}" r="4"/>' for x, top in points)
-    texts = (_text(x, top - 9, data.shown(value)) for (x, top), value in zip(points, values, strict=True))
+    below = data.below()
+    texts = (
+        _text(x, top + (19 if (number, at) in below else -9), data.shown(values[at]))
+        for at, (x, top) in enumerate(points)
+    )
     return f'<polyline class="s{number}" points="{path}"/>{"".join(marks)}{"".join(texts)}'
 
 

@@ -166,7 +166,7 @@ class _Chart:
         for number, series in enumerate(self._data.series):
             colour = self._theme.chart_colours[number]
             if self._data.is_time:
-                self._line(series.values, plot, slot, colour)
+                self._line(series.values, plot, slot, number, colour)
             else:
                 self._columns(series.values, plot, slot, number, colour)
         self._legend(box, box.y + box.height - 20)
@@ -197,12 +197,13 @@ class _Chart:
                     self._data.shown(value), x + width / 2, top, 14, self._theme.ink, align="centre"
                 )
 
-    def _line(self, values: list[float], plot: Box, slot: float, colour: str) -> None:
+    def _line(self, values: list[float], plot: Box, slot: float, number: int, colour: str) -> None:
         points = [(plot.x + (at + 0.5) * slot, self._y(value, plot)) for at, value in enumerate(values)]
         self._page.rule(points, colour, 2.5)
-        for (x, y), value in zip(points, values, strict=True):
+        for at, (x, y) in enumerate(points):
             self._page.bar(Box(x - 3.5, y - 3.5, 7, 7), colour)
-            self._page.line(self._data.shown(value), x, y - 23, 14, self._theme.ink, align="centre")
+            top = y + 5 if (number, at) in self._data.below() else y - 23
+            self._page.line(self._data.shown(values[at]), x, top, 14, self._theme.ink, align="centre")
 
     def _label(self, text: str, x: float, y: float, width: float) -> None:
         size = 14.0 if len(self._data.labels) < 9 else 11.0

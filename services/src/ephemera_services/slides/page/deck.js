@@ -74,9 +74,11 @@ const TIME = /^((Q[1-4]\s*)?(1[89]|20)\d\d([-/.]\d{1,2})?|Q[1-4])$/; // labels t
 function drawChart(table, points) {
   const top = Math.max(...points.flat()) || 1;
   const isLine = table.rows.every((row) => TIME.test(row[0]));
+  const isClose = (values, series) => values.some((other, at) => at !== series && (other > values[series] || (other === values[series] && at > series)) && other - values[series] < 0.09 * top);
   const groups = table.rows.map((row, at) => {
     const bars = points[at].map((value, series) => {
       const bar = el("i", { className: `series-${series}` }, el("b", {}, row[series + 1]));
+      if (isLine && isClose(points[at], series)) bar.classList.add("below"); // its number would be on another one
       bar.style[isLine ? "bottom" : "height"] = `${(86 * value) / top}%`;
       return bar;
     });
