@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -19,11 +20,13 @@ from pptx import Presentation
 from ephemera_services import slides as package
 from ephemera_services.runtime import DEMO_PASSWORD
 from ephemera_services.slides import DEMO_DOCUMENT
+from ephemera_services.slides.chart_data import chart_data
+from ephemera_services.slides.deck import Table
 from ephemera_services.slides.themes import THEMES
 from tests.browsers import running_browser
 from tests.services.services import Served
 from tests.services.slides_processes import Model
-from tests.services.slides_users import EDITOR, VIEWER, Person
+from tests.services.slides_users import ADMIN, EDITOR, VIEWER, Person
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytestmark = pytest.mark.usefixtures("slides_worker")
@@ -109,6 +112,8 @@ def test_a_presentation_from_sign_in_to_download(
     expect(page.locator("#state")).to_contain_text("Writing: Whales in a browser, part 3")
     assert page.locator("#bar").evaluate("bar => bar.value") == 49
     expect(page.locator("#thumbs .coming")).to_have_count(2)
+    width = "name => document.querySelector(`#thumbs ${name} .slide`).clientWidth"
+    assert page.evaluate(width, ".coming") == page.evaluate(width, ".written")
     _inspect(page, "progress")
     slides_model.open.set()
     expect(page.locator("#state")).to_have_text("Done.")
@@ -255,10 +260,48 @@ def test_viewers_look_and_change_nothing(page: Any, slides: Served, anna: Person
     _sign_in(page, VIEWER)
     expect(page.locator("#presentations")).to_contain_text("Grebes for viewers")
     expect(page.locator("#generate")).to_be_hidden()
+    expect(page.get_by_role("link", name="Settings")).to_be_hidden()
     _open(page, slides, made)
     expect(page.locator("#notes")).to_have_text("Say 1.")
     for name in ("Edit slide", "Share", "Export", "Delete", "Rename"):
         expect(page.get_by_role("button", name=name, exact=True)).to_be_hidden()
+
+
+def test_settings_are_for_users_keys_and_the_brand(page: Any, slides: Served) -> None:
+    """An administrator adds, changes and deletes a user, creates and revokes a key, and sets colours."""
+    expect = playwright.expect
+    _sign_in(page, ADMIN)
+    page.get_by_role("link", name="Settings").click()
+    email = f"{uuid4().hex[:8]}@company.example"
+    page.get_by_label("E-mail of the new user").fill(email)
+    page.get_by_label("First password").fill(DEMO_PASSWORD)
+    page.get_by_role("button", name="Add user").click()
+    line = page.locator("#settings li").filter(has_text=email)
+    line.get_by_label(f"Role of {email}").select_option("Viewer")
+    expect(page.locator("#toasts")).to_contain_text("the new role applies")
+    line.get_by_role("button", name="Block").click()
+    expect(line).to_contain_text("blocked")
+    _inspect(page, "settings")
+    line.get_by_role("button", name="Delete").click()
+    page.get_by_role("alertdialog").get_by_role("button", name="Delete").click()
+    expect(line).to_have_count(0)
+
+    page.get_by_label("Name", exact=True).fill("A script")
+    page.get_by_role("button", name="Create key").click()
+    key = {"x-api-key": page.get_by_label("New key").input_value()}
+    assert httpx.get(f"{slides.url}/usage", headers=key).status_code == 200
+    page.get_by_role("button", name="Revoke A script").click()
+    page.get_by_role("alertdialog").get_by_role("button", name="Revoke").click()
+    expect(page.locator("#settings")).to_contain_text("You have no keys.")
+    assert httpx.get(f"{slides.url}/usage", headers=key).status_code == 401
+
+    page.get_by_label("Accent").fill("#00aa55")
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator("#toasts")).to_contain_text("new look")
+    page.reload()
+    expect(page.get_by_label("Accent")).to_have_value("#00aa55")
+    page.get_by_role("button", name="Remove the brand kit").click()
+    expect(page.get_by_role("button", name="Remove the brand kit")).to_have_count(0)
 
 
 def test_every_field_has_a_label_and_themes_their_colours(page: Any) -> None:
@@ -273,6 +316,37 @@ def test_every_field_has_a_label_and_themes_their_colours(page: Any) -> None:
         for field in ("background", "ink", "primary", "on_primary", "accent", "accent_text", "tint"):
             variable = names.get(field, field.replace("_", "-"))
             assert f"--{variable}: #{getattr(theme, field)};" in block, (theme.name, field)
+
+
+def test_an_answer_that_is_older_than_an_event_removes_no_slide(page: Any) -> None:
+    """A slide that an event brought while the presentation was being read stays, in its place."""
+    titles = page.evaluate(
+        """() => {
+            session.me = { role: "editor", features: [] };
+            const row = { topic: "T", theme: "paper", state: "running", slides: [], slides_total: 3 };
+            setPresentation(row);
+            placeSlide({ slide_number: 1, slide_id: "a", slide_title: "One" });
+            setPresentation({ ...row, slides: [{ ...deck.slides[0], number: 2, title: "Two" }] });
+            return deck.slides.map((each) => each.title);
+        }"""
+    )
+    assert titles == ["One", "Two"]
+
+
+@pytest.mark.parametrize(
+    ("header", "rows"),
+    [
+        (["Year", "GW"], [["2023", "1,200.5"], ["2024", "9"]]),
+        (["Item", "2025", "Change"], [["Revenue", "48.6", "+14 %"], ["Costs", "42.8", "+9 %"]]),
+        (["Station", "Power", "Due"], [["Westkant", "2", "2029"], ["Zeeduin", "2", "2031"]]),
+        (["Month", "Share (%)", "Rest (%)"], [["May", "7", "93"], ["June", "8,5", "91,5"]]),
+        (["Country", "Maker"], [["UK", "Siemens"], ["Germany", "GE"]]),
+    ],
+)
+def test_the_page_has_charts_where_exports_have(page: Any, header: list[str], rows: list[list[str]]) -> None:
+    """Script and Python agree on which tables are charts."""
+    is_chart = page.evaluate("table => chartPoints(table) !== null", {"header": header, "rows": rows})
+    assert is_chart == (chart_data(Table(header=header, rows=rows)) is not None)
 
 
 def _presentation(person: Person, topic: str, slides: int, **more: Any) -> str:

@@ -23,7 +23,9 @@ async function openPresentation(id) {
 
 function setPresentation(row) {
   deck.row = row;
-  deck.slides = row.slides;
+  const numbers = row.slides.map((each) => each.number);
+  const later = isOpen() ? deck.slides.filter((each) => !numbers.includes(each.number)) : []; // events may be faster than this answer
+  deck.slides = [...row.slides, ...later].sort((one, other) => one.number - other.number);
   deck.current = Math.min(deck.current, Math.max(0, deck.slides.length - 1));
   if (isOpen()) showProgress(row.slides_total ? Math.floor((99 * row.slides_completed) / row.slides_total) : 0);
   drawPresentation();

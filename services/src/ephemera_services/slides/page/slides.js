@@ -1,9 +1,9 @@
 "use strict";
-// The page of slides: its session, its addresses (#/ and #/p/ID), and notifications. Each address is a state that
-// a reload, a bookmark or another tab shows again.
+// The page of slides: its session, its addresses (#/, #/p/ID and #/settings), and notifications. Each address is a
+// state that a reload, a bookmark or another tab shows again.
 
 const WHO = "slides:who"; // who signed in here; the session itself is in a cookie that scripts cannot read
-const VIEWS = ["sign-in-view", "library-view", "presentation-view"];
+const VIEWS = ["sign-in-view", "library-view", "presentation-view", "settings-view"];
 const SAMPLES = [
   [{ layout: "chart", title: "Sales by quarter", bullets: [], table: { header: ["", "Sales"], rows: [["Q1", "12"], ["Q2", "17"], ["Q3", "21"], ["Q4", "30"]] } }, "night"],
   [{ layout: "bullets", title: "What we learned", bullets: ["Humpback whales have recovered", "Right whales have not"] }, "meadow"],
@@ -25,6 +25,10 @@ async function route() {
   if (found) {
     show("presentation-view");
     await openPresentation(found[1]);
+  } else if (location.hash === "#/settings" && canEdit()) {
+    closePresentation();
+    show("settings-view");
+    await openSettings();
   } else {
     closePresentation();
     show("library-view");
@@ -38,6 +42,7 @@ window.addEventListener("hashchange", route);
 async function signedIn(me) {
   session.me = me;
   $("account").hidden = false;
+  $("settings-open").hidden = !canEdit();
   $("who").textContent = localStorage.getItem(WHO) ?? me.role;
   listen();
   if (me.features.includes("brand_kit")) session.brand = await ask("GET", "brand-kit").catch(() => null);
@@ -50,7 +55,7 @@ function signedOut(reason = "") {
   session.sockets?.close();
   Object.assign(session, { me: null, brand: null, sockets: null });
   Object.assign(library, { documents: [], documentTotal: 0, presentations: [], total: 0, asked: library.asked + 1, chosen: new Set() });
-  for (const part of ["presentations", "documents", "usage"]) $(part).replaceChildren(); // the next user may be another one
+  for (const part of ["presentations", "documents", "usage", "settings"]) $(part).replaceChildren(); // the next user may be another one
   $("account").hidden = true;
   $("search").value = "";
   for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
