@@ -137,6 +137,28 @@ async def test_a_local_hit_costs_no_round_trip(stores: tuple[Store, Store], serv
     ]
 
 
+async def test_entries_read_while_tracking_starts_are_trusted_later(
+    stores: tuple[Store, Store], server: Valkey
+) -> None:
+    """What concurrent first readers stored before changes were announced is read once more, then local."""
+    store, other = stores
+    table, names = Table(), [user() for _ in range(8)]
+    for name in names:
+        await other[COPIED].put(Profile("ann"), user_id=name)
+    for _ in range(4):
+        await asyncio.gather(*(store[COPIED].get_or_load(table.load, user_id=name) for name in names))
+        await store.call("PING")
+    before = _reads(server)
+    for name in names * 5:
+        assert await store[COPIED].get_or_load(table.load, user_id=name) == Profile("ann")
+    assert _reads(server) == before
+
+
+def _reads(server: Valkey) -> list[str]:
+    said = str(server.ask("INFO", "commandstats")).splitlines()
+    return [line.partition(",")[0] for line in said if line.startswith(("cmdstat_get:", "cmdstat_getrange:"))]
+
+
 @pytest.mark.parametrize("how", ["delete", "expire", "put", "by hand", "flush"])
 async def test_a_change_by_another_process_drops_the_entry(
     stores: tuple[Store, Store], server: Valkey, how: str

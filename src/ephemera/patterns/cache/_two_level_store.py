@@ -127,7 +127,7 @@ class TwoLevelStore(Generic[V]):
             entry = self.local.get(key)
             slot = self.local.reserve(key)
             try:
-                if entry is not None and entry.head and not entry.tags:
+                if entry is not None and entry.head and not entry.tags and not self.is_tracking:
                     head = await self._call("GETRANGE", key, 0, HEAD_BYTES - 1)
                     if head == entry.head:
                         left = (entry.fresh_until - monotonic()) * 1000
