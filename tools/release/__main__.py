@@ -64,6 +64,7 @@ def attempt(what: str, python: str, wheels: list[Path], extra: str) -> list[str]
     try:
         installs.check_extra(python, wheels, extra)
     except RuntimeError as problem:
+        say(f"{what}: FAILED")
         return [f"{what}: {problem}"]
     say(f"{what}: installs, and imports {', '.join(installs.promised(extra))}")
     return []
