@@ -15,6 +15,8 @@ from tests.certified.suite import FOLDER, ROOT, Suite, declared
 
 PAGE = ROOT / "docs/proof/certified.md"
 RECORDS = FOLDER / "recorded"
+WHOLE = RECORDS / "whole.json"
+"""Of the last run of all suites."""
 Record = Mapping[str, Any]
 _HEAD = """\
 # Certified by others' tests
@@ -22,7 +24,7 @@ _HEAD = """\
 Each adapter runs the test suite of the library that it plugs into: the source distribution of the named
 version, unchanged but for the texts named below (mostly addresses of servers), once stock and once with ours.
 A test that passes stock and not with ours is a defect, and fails `make certify`, which writes this page.
-Deliberate differences are named below, with their reasons.
+Deliberate differences are named below, with their reasons. All of it took {minutes} minutes on {day}.
 
 | suite | what | version | pass stock | pass with ours | skipped | differences | on |
 |---|---|---|---|---|---|---|---|
@@ -51,6 +53,12 @@ def record(suite: Suite, stock: Execution | None, ours: Execution, again: int) -
     path.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
+def record_whole(seconds: float) -> None:
+    """Keep how long a run of all suites took."""
+    kept = {"on": datetime.now(UTC).strftime("%Y-%m-%d"), "seconds": round(seconds)}
+    WHOLE.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+
+
 def recorded(suite: Suite) -> Record:
     """Return the record of a suite; empty if there is none of its version."""
     path = RECORDS / f"{suite.name}.json"
@@ -66,8 +74,11 @@ def write_page() -> None:
 def page(results: Iterable[tuple[Suite, Record]]) -> str:
     """Return the page of these suites and their records."""
     results = list(results)
+    whole = json.loads(WHOLE.read_text(encoding="utf-8"))
+    minutes = f"{whole['seconds'] / 60:.0f}"
+    head = _HEAD.format(minutes=minutes, day=whole["on"])
     rows = "".join(_row(suite, kept) for suite, kept in results)
-    return _HEAD + rows + "".join(_section(suite, kept) for suite, kept in results)
+    return head + rows + "".join(_section(suite, kept) for suite, kept in results)
 
 
 def _row(suite: Suite, kept: Record) -> str:

@@ -1,6 +1,7 @@
 """redis-py's tests of its synchronous client, on ours."""
 
 from tests.certified.suite import Suite
+from tests.certified.suites.redis_py_async import WITHOUT_TRACING
 
 _FILES = (
     "cache", "client", "commands", "connect", "connection", "connection_pool", "encoding", "event",
@@ -20,6 +21,7 @@ SUITE = Suite(
     requirements=("hiredis==3.5.0",),
     plugins=("pytest_asyncio",),
     arguments=("--redis-url", "{url}", "-m", f"not ({_OTHER_SERVERS})"),
+    replacements=WITHOUT_TRACING,
     short=(
         "tests/test_pipeline.py",
         "tests/test_scripting.py",
