@@ -11,6 +11,7 @@ Guaranteed, and checked here:
 - a profile read after an update shows it: at once on the process that made it, soon on others, always in the
   end;
 - the last password signs in, and no earlier one does: `password_changes`;
+- a document that was stored can be read until it is deleted, and not afterwards: `stored_documents`;
 - an account that was created exists, and one whose deletion was acknowledged does not.
 """
 
@@ -26,6 +27,7 @@ from uuid import uuid4
 from tests.chaos.campaign.load.limits import Admitted, LimitBook
 from tests.chaos.campaign.load.password_changes import PasswordChanges
 from tests.chaos.campaign.load.service_load import Answer, Load
+from tests.chaos.campaign.load.stored_documents import StoredDocuments
 from tests.chaos.campaign.processes import Member
 from tests.services.identity_users import RESOURCE_SERVER
 
@@ -79,6 +81,7 @@ class IdentityLoad(Load):
                 "PROFILE_READS",
                 "PROFILE_UPDATES",
                 "UPLOADS",
+                "DOCUMENT_READS",
                 "MAILS",
                 "CONFIRMATIONS",
             )
@@ -103,13 +106,15 @@ class IdentityLoad(Load):
         self._guesser, self._guesses = self.any_address(), 0
         self._admin, self._admin_until = "", 0.0
         self.passwords = PasswordChanges(self, self._ended_by_password)
+        self.documents, self._author = StoredDocuments(self, self._sign_in_author), ""
         self.people = [await self._newcomer() for _ in range(_PEOPLE)]
         self._free = list(self.people)
 
     def actors(self) -> list[Callable[[], Awaitable[None]]]:
         """Return the actors."""
         attackers = [self._steal, self._steal, self._guess]
-        return [*[self._live] * _PEOPLE, *attackers, self._register, self._leave, self._change_password]
+        users = [self._register, self._leave, self._change_password, self.documents.act]
+        return [*[self._live] * _PEOPLE, *attackers, *users]
 
     async def settle(self) -> None:
         """Unblock everybody, and wait for caches, which may get the last updates late."""
@@ -136,6 +141,7 @@ class IdentityLoad(Load):
             self.ledger.expect(email not in found, self.system, "an account that was deleted is gone", email)
         self.logins.check()
         await self.passwords.check()
+        await self.documents.check()
 
     async def _newcomer(self) -> Person:
         email = f"{uuid4().hex}@example.com"
@@ -159,6 +165,18 @@ class IdentityLoad(Load):
     async def _change_password(self) -> None:
         await self.passwords.change(self._registers)
         await self.rest(1.5)
+
+    async def _sign_in_author(self) -> dict[str, str] | None:
+        """Sign in the user who stores documents, after their registration."""
+        email = self._author or f"{uuid4().hex}@example.com"
+        if not self._author and not await self._registers(email, PASSWORD):
+            return None
+        self._author = email
+        form = {"email": email, "password": PASSWORD}
+        answer = await self.ask("login", self.any_service(), "POST", "/auth/login", json=form)
+        if answer is None or not answer.ok:
+            return None
+        return {"authorization": f"Bearer {answer.json()['access_token']}"}
 
     def _ended_by_password(
         self, user_id: str, tokens: dict[str, str], member: Member, answer: Answer
@@ -224,9 +242,14 @@ class IdentityLoad(Load):
         if self.chance.random() < 0.4:
             person.written += 1
             number = person.written
-            form = {"first_name": str(number), "last_name": "Tester"}
+            method, form = self.chance.choice(
+                [
+                    ("PUT", {"first_name": str(number), "last_name": "T"}),
+                    ("PATCH", {"first_name": str(number)}),
+                ]
+            )
             answer = await self.ask(
-                "profile update", self.any_service(), "PUT", path, headers=bearer, json=form
+                "profile update", self.any_service(), method, path, headers=bearer, json=form
             )
             if answer is not None and answer.ok:
                 person.acknowledged, person.at, person.by = number, answer.ended, answer.member

@@ -17,6 +17,7 @@ Guaranteed, and checked here:
 - at most 10 sign-in attempts per minute from an address, in periods in which the queue was undisturbed;
 - a plan without a limit has none: the change of a plan is neither lost nor undone by a stale copy;
 - what an editor changed, shared and withdrew holds, and webhooks are called: `slide_edits`;
+- an API key works until it is revoked, and never again: `access_keys`;
 - no more presentations in a month, and no more requests in a minute, than a plan allows: `overdraft`.
 """
 
@@ -34,6 +35,7 @@ import httpx
 
 from ephemera_services.runtime import DEMO_PASSWORD
 from ephemera_services.slides.keys import USAGE
+from tests.chaos.campaign.load.access_keys import AccessKeys
 from tests.chaos.campaign.load.charges import CHARGED, JOBS, MEASURES, Bounds, Job, bounds
 from tests.chaos.campaign.load.limits import Admitted, LimitBook
 from tests.chaos.campaign.load.model import TOKENS, Model
@@ -130,6 +132,7 @@ class SlidesLoad(Load):
         jobs = [made.json()["job_id"], edited.json()["job_id"]]
         await self.eventually("the first presentations are written", lambda: self._waiting(jobs))
         self.edits = SlideEdits(self, lambda: self._as(_EDITOR), self._model.hook)
+        self.keys = AccessKeys(self, lambda: self._as(_EDITOR))
         await self.edits.prepare(edited.json()["presentation_id"], await self._as(_ADMIN))
         path = f"/presentations/{self._shared}/shares"
         self.link = (
@@ -139,7 +142,7 @@ class SlidesLoad(Load):
     def actors(self) -> list[Callable[[], Awaitable[None]]]:
         """Return the actors."""
         sharing = [self._view, self._view, self.edits.share]
-        users = [self._block, self._return, self._guess, self._overdraw]
+        users = [self._block, self._return, self._guess, self._overdraw, self.keys.act]
         return [self._present, self.edits.edit, *sharing, *users]
 
     async def settle(self) -> None:
@@ -169,6 +172,7 @@ class SlidesLoad(Load):
         self.logins.check()
         self.overdraft.check(self._charges)
         await self.edits.check(self._model.received)
+        await self.keys.check()
 
     def _check_deck(self, deck: Deck) -> None:
         numbers = self.rows(
