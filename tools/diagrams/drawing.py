@@ -1,6 +1,7 @@
 """Drawing: sequences of messages between participants, and boxes joined by arrows.
 
-Each picture has its own light background, so that it reads the same on a light and on a dark page.
+Each picture has its own light background, so that it can be read on any page; the site inverts its lightness
+in the dark theme.
 """
 
 from __future__ import annotations
