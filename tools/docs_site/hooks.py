@@ -21,6 +21,7 @@ from tools.reference.api_page import public_modules
 
 ROOT = Path(__file__).parents[2]
 _LINK = re.compile(r"(?P<text>!?\[(?:[^\[\]]|\[[^\]]*\])*\])\((?P<target>[^()\s]+)\)")
+_SHORT_CODE = re.compile(r"(?<!</span>)<code>([^<\s]{1,24})</code>")
 _ANY = "*"
 _SEARCH_RANK = {
     "api/": 0.1,
@@ -123,6 +124,11 @@ def on_page_markdown(markdown: str, page: Page, files: Files, **_: Any) -> str:
         return f"{link['text']}({relative}{mark}{anchor})"
 
     return _outside_code(markdown, rewritten)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Keep short names in one piece where a column is narrow."""
+    return _SHORT_CODE.sub(r'<code class="short">\1</code>', html)
 
 
 def _outside_code(markdown: str, rewritten: Any) -> str:
