@@ -10,7 +10,7 @@ import pytest
 
 from ephemera import Catalogue, Store, connect
 from ephemera.embedded import Valkey
-from ephemera.errors import InvalidDeclaration, LockAlreadyHeld, UndeclaredKeyspace
+from ephemera.errors import InvalidDeclaration, LockAlreadyHeld, ServerError, UndeclaredKeyspace
 from ephemera.patterns.locks import Locks
 from ephemera.patterns.locks._held_lock import RENEWER
 from ephemera.wire import key_slot
@@ -88,6 +88,33 @@ async def test_a_lock_is_renewed_while_it_is_held(locked: Store, key: str) -> No
         assert holder.fence == held.fence
         assert not other.done()
     assert await other > held.fence
+
+
+async def test_a_renewal_is_one_plain_command_where_the_server_has_it(locked: Store, key: str) -> None:
+    """`SET ... IFEQ` or the script of older servers: both renew what is held, and leave what is another's."""
+    async with locked[LOCKS].hold(name=key) as held:
+        leases = held._leases
+        assert await leases.renew(held)
+        assert leases._has_ifeq == await _has_ifeq(locked, f"{held.key}-free")
+        stored = await locked.call("GET", held.key)
+        await locked.call("PEXPIRE", held.key, 20_000)
+        assert await leases.renew(held)
+        assert await locked.call("GET", held.key) == stored
+        assert await locked.call("PTTL", held.key) > 20_000
+        await locked.call("SET", held.key, "another holder", "PX", 20_000)
+        assert not await leases.renew(held)
+        assert await locked.call("GET", held.key) == b"another holder"
+        await locked.call("DEL", held.key)
+        assert not await leases.renew(held)
+        assert await locked.call("EXISTS", held.key) == 0
+        await locked.call("SET", held.key, stored, "PX", 20_000)
+
+
+async def _has_ifeq(store: Store, key: str) -> bool:
+    try:
+        return await store.call("SET", key, "x", "IFEQ", "x") is None
+    except ServerError:
+        return False
 
 
 async def test_locks_acquired_at_different_moments_are_renewed_together(locked: Store, key: str) -> None:

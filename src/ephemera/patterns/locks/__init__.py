@@ -19,9 +19,10 @@ sorted set of the holders' tokens by the end of their leases, and `:grants` a ha
 for one lease. All keys of a lock share one cluster slot.
 
 *Atomicity.* Acquiring a lock together with its fencing token, renewing it, and releasing it to the first
-waiter that still listens are one script each, by the server's clock. Only the holder's token renews or
-releases. Held locks are renewed every third of a lease, all locks of a store in one round trip. Waiters are
-woken one at a time; a lock whose holder died becomes free when its lease ends.
+waiter that still listens are one script each, by the server's clock; where the server has `SET ... IFEQ`,
+that renews. Only the holder's token renews or releases. Held locks are renewed every third of a lease, all
+locks of a store in one round trip. Waiters are woken one at a time; a lock whose holder died becomes free
+when its lease ends.
 
 *Several holders.* A semaphore has at most `permits` holders, each with a number of its own. A read-write lock
 has readers, or one writer. A newcomer waits behind those who wait already, so neither writers nor readers
