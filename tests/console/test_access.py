@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -61,9 +62,10 @@ def test_wrong_passwords_are_limited_by_address(clock: list[float]) -> None:
     assert known.wait("10.0.0.1") == 0
 
 
-def test_no_account_gives_more_guesses_at_another() -> None:
+def test_no_account_gives_more_guesses_at_another(tmp_path: Path) -> None:
     """Signing in with one forgives no wrong password for another, at its address or in its browser."""
-    known = ConsoleAccess("operator", WORD, [Account("ada", "the password of ada", "view")])
+    ada, file = Account("ada", "the password of ada", "view"), tmp_path / "history.key"
+    known = ConsoleAccess("operator", WORD, [ada], file)
     for _ in range(10):
         assert known.wait("10.0.0.1") == 0
         known.sign_in("operator", "guess", "10.0.0.1")
@@ -75,7 +77,7 @@ def test_no_account_gives_more_guesses_at_another() -> None:
     browser = known.browsers.issue("ada")
     assert known.browsers.subject(browser, "ada") is not None
     assert known.browsers.subject(browser, "operator") is None
-    changed = ConsoleAccess("operator", "another password", [Account("ada", "the password of ada", "view")])
+    changed = ConsoleAccess("operator", "another password", [ada], file)
     assert changed.browsers.subject(browser, "ada") is not None  # it tells ada nothing of the operator's
 
 

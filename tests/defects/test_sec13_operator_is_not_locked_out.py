@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -11,6 +12,7 @@ from starlette.applications import Starlette
 
 from ephemera.console import _access as access
 from ephemera.console import _known_browsers as browsers
+from ephemera.console import _waiting_attempts as waiting_attempts
 from ephemera.console._access import ConsoleAccess
 from ephemera.console._known_browsers import KnownBrowsers
 from ephemera.console._sign_in import SignInRoutes
@@ -58,7 +60,7 @@ async def test_sec13_others_attempts_do_not_lock_the_operator_out(
 async def test_sec13_a_known_browser_is_not_slowed_down_by_its_neighbours(
     proxy: httpx.AsyncClient, known: ConsoleAccess
 ) -> None:
-    """Behind one address, a browser that signed in before has its own attempts, also after a restart."""
+    """Behind one address, a browser that signed in before has its own attempts."""
     assert await attempt(proxy, PASSWORD, "10.0.0.1") == 303
     browser = proxy.cookies["console-browser"]
     proxy.cookies.clear()
@@ -70,7 +72,62 @@ async def test_sec13_a_known_browser_is_not_slowed_down_by_its_neighbours(
     assert known.wait(subject) == 0
     proxy.cookies.set("console-browser", browser)
     assert await attempt(proxy, PASSWORD, "10.0.0.1") == 303
-    assert ConsoleAccess("operator", PASSWORD).browsers.subject(browser, "operator")
+
+
+def test_sec13_browsers_stay_known_after_a_restart(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """By a secret in a file that nobody else can read; not after the password has changed."""
+    file = tmp_path / "history.key"
+    browser = ConsoleAccess("operator", PASSWORD, secret_file=file).browsers.issue("operator")
+    assert file.stat().st_mode & 0o777 == 0o600
+    again = ConsoleAccess("operator", PASSWORD, secret_file=file)
+    assert again.browsers.subject(browser, "operator")
+    assert (
+        ConsoleAccess("operator", "another", secret_file=file).browsers.subject(browser, "operator") is None
+    )
+    file.chmod(0o644)
+    assert ConsoleAccess("operator", PASSWORD, secret_file=file).browsers.subject(browser, "operator") is None
+    [line] = caplog.records
+    assert line.getMessage() == "known browsers are forgotten at a restart"
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "planted")
+    ConsoleAccess("operator", PASSWORD, secret_file=link)
+    assert not (tmp_path / "planted").exists()
+
+
+async def test_sec13_nobody_makes_the_cookie_of_a_guessed_password(
+    proxy: httpx.AsyncClient, known: ConsoleAccess
+) -> None:
+    """Otherwise each guess could bring a browser of its own, and would wait for no turn."""
+    guesser = ConsoleAccess("operator", PASSWORD)
+    for _ in range(10):
+        assert await attempt(proxy, "wrong", "10.0.0.1") == 401
+        assert known.browsers.subject(guesser.browsers.issue("operator"), "operator") is None
+    assert known.wait("10.0.0.1") > 0
+
+
+async def test_sec13_the_link_in_the_log_lets_the_operator_in_during_a_flood(
+    proxy: httpx.AsyncClient,
+    known: ConsoleAccess,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In a new browser at the attacked address, while no attempt there gets a turn; it opens nothing."""
+    monkeypatch.setattr(waiting_attempts, "_PATIENCE", 0.0)  # as if others had all the turns
+    for _ in range(10):
+        assert await attempt(proxy, "wrong", "10.0.0.1") == 401
+    assert await attempt(proxy, PASSWORD, "10.0.0.1") == 429
+    link = vars(caplog.records[-1])["open"]
+    assert (await proxy.get(link + "x")).status_code == 200
+    assert not proxy.cookies
+    answer = await proxy.get(link)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/sign-in")
+    assert list(proxy.cookies) == ["console-browser"]
+    invitation = proxy.cookies["console-browser"]
+    assert await attempt(proxy, PASSWORD, "10.0.0.1") == 303
+    for number in range(11):  # all who have the link share its attempts
+        proxy.cookies.clear()
+        proxy.cookies.set("console-browser", invitation)
+        assert await attempt(proxy, "wrong", f"10.0.1.{number}") == (401 if number < 10 else 429)
 
 
 async def test_sec13_a_known_browser_may_not_guess(proxy: httpx.AsyncClient, known: ConsoleAccess) -> None:
@@ -92,11 +149,12 @@ async def test_sec13_a_known_browser_may_not_guess(proxy: httpx.AsyncClient, kno
 @pytest.mark.parametrize("value", ["", "..", "a.b.c", "é.1.2", "\ud800"])
 def test_sec13_a_forged_browser_is_unknown(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """So is one of another password or user, an altered one, and one that is too old."""
-    known = KnownBrowsers({"operator": PASSWORD, "another user": "another"})
+    secret = b"kept in a file"
+    known = KnownBrowsers({"operator": PASSWORD, "another user": "another"}, secret)
     assert known.subject(value, "operator") is None
     ours = known.issue("operator")
     assert known.subject(ours, "operator") != known.subject(known.issue("operator"), "operator") is not None
-    assert KnownBrowsers({"operator": "another"}).subject(ours, "operator") is None
+    assert KnownBrowsers({"operator": "another"}, secret).subject(ours, "operator") is None
     altered = ours[:-1] + ("0" if ours[-1] != "0" else "1")
     assert known.subject(altered, "operator") is None
     assert known.subject(ours, "another user") is None

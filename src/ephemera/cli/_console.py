@@ -52,7 +52,9 @@ def console(
     history: Annotated[
         Path | None,
         flag(
-            "--history", "A small file that keeps hit ratios and latencies of the last hours across restarts."
+            "--history",
+            "A small file that keeps hit ratios and latencies of the last hours across restarts; FILE.key "
+            "beside it keeps browsers known that signed in.",
         ),
     ] = None,
     host: Annotated[str, flag("--host", "The address to listen on.")] = "127.0.0.1",

@@ -6,8 +6,9 @@ pages it opened in a browser end with it, see `SignIn.when_ended`.
 
 Passwords are compared as digests in constant time. After ten wrong ones within five minutes from one address
 (for IPv6: one network), its further attempts wait for a turn, one a second in random order, until the five
-minutes are over (`_waiting_attempts`). A browser that has signed in before is counted by itself
-(`_known_browsers`), because an address may be shared, and no flood from there delays it. A right password
+minutes are over (`_waiting_attempts`). A browser that has signed in before, or that was opened by the link in
+the log, is counted by itself (`_known_browsers`), because an address may be shared, and no flood from there
+delays it. A right password
 forgives the wrong ones for the same account only, so no account gives more guesses at another one.
 """
 
@@ -19,10 +20,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from pathlib import Path
 from time import monotonic
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
-from ephemera.console._known_browsers import KnownBrowsers
+from ephemera.console._known_browsers import KnownBrowsers, browser_secret
 from ephemera.console._waiting_attempts import WaitingAttempts
 
 AccountRole: TypeAlias = Literal["view", "operate", "administer"]
@@ -94,14 +96,19 @@ class SignIn:
 class ConsoleAccess:
     """The accounts, their sign-ins, and failed attempts.
 
-    `user` and `password` are the account that administers; `accounts` are further ones.
+    `user` and `password` are the account that administers; `accounts` are further ones. `secret_file` has
+    what known browsers are recognized by, so that they stay known after a restart.
     """
 
-    def __init__(self, user: str, password: str, accounts: Sequence[Account] = ()) -> None:
+    def __init__(
+        self, user: str, password: str, accounts: Sequence[Account] = (), secret_file: Path | None = None
+    ) -> None:
         every = (Account(user, password), *accounts)
         self.suggested_user = "" if accounts else user
         """The user that the form is filled with, if there is only one."""
-        self.browsers = KnownBrowsers({each.user: each.password for each in every})
+        self.browsers = KnownBrowsers(
+            {each.user: each.password for each in every}, browser_secret(secret_file)
+        )
         self.waiting = WaitingAttempts()
         self._accounts = [(_digest(each.user), _digest(each.password), each) for each in every]
         self._sign_ins: dict[bytes, SignIn] = {}  # by the digest of their token

@@ -36,7 +36,10 @@ class ConsoleSettings:
     accounts: tuple[Account, ...] = ()
     """Further accounts, each with a role; `user` administers."""
     history: Path | None = None
-    """A small file with the hit ratios and latencies of the last hours, which then outlive the process."""
+    """A small file with the hit ratios and latencies of the last hours, which then outlive the process.
+
+    So do the browsers that signed in before, by the random key in a second file, with `.key` at its end.
+    """
 
 
 class Console:

@@ -70,7 +70,10 @@ def create_app(
 
 def serve(settings: ConsoleSettings, pages: tuple[ConsolePage, ...] = PAGES) -> bool:
     """Run the console until it is stopped; returns whether it started. Errors of a service are raised."""
-    console = Console(settings, ConsoleAccess(settings.user, settings.password, settings.accounts))
+    history = settings.history
+    secret_file = None if history is None else history.with_name(f"{history.name}.key")
+    access = ConsoleAccess(settings.user, settings.password, settings.accounts, secret_file)
+    console = Console(settings, access)
     config = uvicorn.Config(
         create_app(console, settings, pages),
         host=settings.host,

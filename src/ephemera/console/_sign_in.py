@@ -21,6 +21,10 @@ log = logging.getLogger("ephemera.console.access")
 _MAX_FORM = 4096  # bytes of a form
 _MAX_USER = 100  # characters of a user's name that the form is filled with again
 _RETRY_AFTER = 2  # seconds
+_TOO_MANY = (
+    "Too many others try to sign in from your address. Try again, or open the link that the console's log "
+    "has with this refusal: others do not delay a browser that opened it."
+)
 _PAGE = Template(files("ephemera.console").joinpath("assets", "sign_in.html").read_text(encoding="utf-8"))
 
 
@@ -40,7 +44,12 @@ class SignInRoutes:
         ]
 
     async def form(self, request: Request) -> Response:
-        """The empty form."""
+        """The empty form; the link of the log makes the browser known first."""
+        browser = request.query_params.get("browser")
+        if browser is not None and self._access.browsers.is_invitation(browser):
+            response = RedirectResponse("/sign-in", 303)
+            self._make_known(response, browser)
+            return response
         return _page(request.query_params.get("next", ""), self._access.suggested_user)
 
     async def sign_in(self, request: Request) -> Response:
@@ -57,10 +66,9 @@ class SignInRoutes:
             counted_by, user, password
         )
         if not in_turn:
-            log.warning("sign-in refused: too many attempts", extra={"from": address})
-            page = _page(
-                next_path, shown, "Too many others try to sign in from your address. Try again.", 429
-            )
+            link = f"/sign-in?browser={self._access.browsers.invitation}"
+            log.warning("sign-in refused: too many attempts", extra={"from": address, "open": link})
+            page = _page(next_path, shown, _TOO_MANY, 429)
             page.headers["retry-after"] = str(_RETRY_AFTER)
             return page
         token = self._access.sign_in(user, password, counted_by)
@@ -70,9 +78,12 @@ class SignInRoutes:
         log.info("signed in", extra={"who": user, "from": address})
         response = RedirectResponse(_local(next_path), 303)
         response.headers.append("set-cookie", self._cookie.set(token, 0).decode())
-        known_browser = self._browser_cookie.set(self._access.browsers.issue(user), MAX_AGE * 1000)
-        response.headers.append("set-cookie", known_browser.decode())
+        self._make_known(response, self._access.browsers.issue(user))
         return response
+
+    def _make_known(self, response: Response, value: str) -> None:
+        known = self._browser_cookie.set(value, MAX_AGE * 1000)
+        response.headers.append("set-cookie", known.decode())
 
     async def sign_out(self, request: Request) -> Response:
         """End the sign-in, and redirect to the form."""
