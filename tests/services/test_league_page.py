@@ -20,6 +20,13 @@ _HIDE = """hidden => {
 }"""
 
 
+_BLOCKED = """for (const name of ["localStorage", "sessionStorage"]) Object.defineProperty(window, name, {
+    get() { throw new DOMException("denied", "SecurityError"); },
+});"""
+"""What a browser does that blocks the data of sites."""
+_KEPT_OF_USERS = "Object.keys(localStorage).filter((key) => /^league:[0-9]+:/.test(key)).length"
+
+
 @pytest.fixture(scope="module")
 def served(places: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A league."""
@@ -37,8 +44,9 @@ def browser() -> Iterator[Any]:
 class Visit:
     """The page in a browser of its own, with a clock that the test controls."""
 
-    def __init__(self, browser: Any, served: Served) -> None:
+    def __init__(self, browser: Any, served: Served, script: str = "") -> None:
         self.context = browser.new_context()
+        self.context.add_init_script(script)
         self.page = self.context.new_page()
         self.page.set_default_timeout(20_000)
         self.errors: list[str] = []
@@ -176,7 +184,8 @@ def test_without_a_network_the_snapshot_is_shown_with_its_mark(visit: Visit) -> 
 def test_a_match_asks_for_the_parts_that_have_moved(visit: Visit, served: Served) -> None:
     """A match polls its versions, and after a comment asks for those alone; what is being written stays."""
     visit.tab("Live")
-    visit.page.get_by_role("button", name=re.compile("Reactor")).click()
+    visit.shows("Latest results")
+    visit.page.get_by_role("button", name=re.compile("Reactor")).first.click()
     visit.shows("Who wins?")
     match = f"matches/{LIVE_MATCH}"
     before = len(visit.asked)
@@ -212,6 +221,59 @@ def test_a_user_signs_in_and_predicts(visit: Visit) -> None:
     visit.shows("7 : 6")
     visit.page.get_by_role("button", name="Sign out").click()
     visit.shows("Sign in to see")
+
+
+def test_all_tabs_have_the_same_session(visit: Visit, served: Served) -> None:
+    """A user who signed in is known in a tab that is opened later; a sign-out is seen by all of them."""
+    visit.sign_in("carl")
+    other = visit.context.new_page()
+    other.goto(f"{served.url}/#/me/profile")
+    playwright.expect(other.locator("#me")).to_contain_text("carl")
+    playwright.expect(other.locator("#content")).to_contain_text("place of all time")
+    other.get_by_role("button", name="Sign out").click()
+    playwright.expect(visit.page.get_by_role("button", name="Sign in")).to_be_visible()
+
+
+def test_a_session_that_has_ended_is_noticed(visit: Visit) -> None:
+    """The page asks whoever it knows; then it offers to sign in, and keeps nothing of the user."""
+    visit.sign_in("carl")
+    visit.tab("Predictions")
+    visit.tab("Mine")
+    visit.page.wait_for_function(_KEPT_OF_USERS)
+    visit.context.clear_cookies()
+    visit.page.reload()
+    playwright.expect(visit.page.get_by_role("button", name="Sign in")).to_be_visible()
+    visit.shows("Sign in to see")
+    assert not visit.page.evaluate(_KEPT_OF_USERS)
+
+
+def test_it_works_where_storage_is_blocked(browser: Any, served: Served) -> None:
+    """With the data of sites blocked, a browser refuses its storage: the page reads, signs in and votes."""
+    visiting = Visit(browser, served, _BLOCKED)
+    visiting.tab("Schedule")
+    visiting.shows("Reactor")
+    visiting.page.goto(f"{served.url}/#/match/{LIVE_MATCH}")
+    visiting.shows("Who wins?")
+    visiting.sign_in("dora")
+    visiting.page.get_by_role("button", name=re.compile("^A draw")).click()
+    playwright.expect(visiting.page.locator(".votes .own")).to_contain_text("A draw")
+    visiting.context.close()
+    assert visiting.errors == []
+
+
+def test_the_live_page_shows_what_is_next_and_what_was_last(visit: Visit, served: Served) -> None:
+    """Below the live matches are the next ones and the latest results, which are polled more rarely."""
+    visit.tab("Live")
+    visit.shows("Next")
+    following = served.client.get("/api/predictions").json()[0]
+    visit.shows(following["home"])
+    visit.shows("Latest results")
+    latest = served.client.get("/api/league/results").json()[0]
+    label = f"{latest['home']} {latest['score'][0]} : {latest['score'][1]} {latest['away']}"
+    playwright.expect(visit.page.get_by_role("button", name=label)).to_be_visible()
+    before = len(visit.asked)
+    visit.polled("/api/matches/live", 5)
+    assert {path for path, _ in visit.asked[before:]} == {"matches/live"}
 
 
 def test_every_screen_has_an_address(visit: Visit, served: Served) -> None:

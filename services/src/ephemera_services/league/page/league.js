@@ -9,7 +9,7 @@ const OLDEST = 14 * 24 * 3600 * 1000; // milliseconds after which a snapshot is 
 const STALE = 10; // seconds after its expiry from which a page is marked as stale
 
 const TABS = {
-  Live: { Matches: { every: LIVE, paths: () => ["api/matches/live"], draw: drawLive } },
+  Live: { Matches: { every: LIVE, paths: () => ["api/matches/live"], fetch: fetchLive, draw: drawLive } },
   League: { // with a season each
     Table: { every: QUIET, seasonal: true, paths: () => [ofSeason("api/league/table")], draw: drawTable },
     Schedule: { every: QUIET, seasonal: true, paths: () => [ofSeason("api/league/schedule")], draw: ([rows]) => rounds(rows) },
@@ -33,15 +33,24 @@ const PROFILE = {
 };
 const CLUB = { every: QUIET, paths: () => [`api/clubs/${state.club}/matches`], draw: drawClub };
 
-const state = { tab: "League", part: "Table", season: null, match: null, club: null, profile: false, timer: 0, me: null, round: 0 };
+const state = { tab: "League", part: "Table", season: null, match: null, club: null, profile: false, timer: 0, me: null, round: 0, around: 0 };
 const content = document.getElementById("content");
 const mark = document.getElementById("mark");
 
 // --- requests and snapshots -------------------------------------------------------------------------------
 
-function snapshot(path) {
+const storage = (() => {
+  try { return window.localStorage; } catch { // the browser blocks it: what is kept lasts as long as the page
+    const kept = new Map();
+    return { getItem: (key) => kept.get(key) ?? null, setItem: (key, value) => kept.set(key, value), removeItem: (key) => kept.delete(key) };
+  }
+})();
+
+function snapshot(path) { return recent(keyOf(path)); }
+
+function recent(key) {
   try {
-    const kept = JSON.parse(localStorage.getItem(keyOf(path)));
+    const kept = JSON.parse(storage.getItem(key));
     return kept && Date.now() - kept.at < OLDEST ? kept : null;
   } catch { return null; }
 }
@@ -49,6 +58,8 @@ function snapshot(path) {
 function keyOf(path) { // a private page's snapshot belongs to its user
   return path.startsWith("api/me") ? `league:${state.me?.user_id ?? "anonymous"}:${path}` : `league:${path}`;
 }
+
+function forget(isOver) { Object.keys(storage).filter((key) => key.startsWith("league:") && isOver(key)).forEach((key) => storage.removeItem(key)); }
 
 // Returns { body, changed, stale } of a path. Throws if the network or the server fails.
 async function ask(path) {
@@ -58,11 +69,12 @@ async function ask(path) {
   const late = Number(/ttl=(-\d+)/.exec(response.headers.get("cache-status") ?? "")?.[1] ?? 0);
   const stale = late < -STALE;
   if (response.status === 304 && known) return { body: known.body, changed: false, stale };
+  if (response.status === 401 && state.me) setUser(null); // the session has ended
   if (response.status === 404 || response.status === 401) return { body: null, changed: true, stale: false };
-  if (response.status !== 200) throw new Error(`${path}: ${response.status}`);
+  if (response.status !== 200) throw Object.assign(new Error(`${path}: ${response.status}`), { after: response.status === 202 ? Number(response.headers.get("retry-after")) : 0 });
   const body = await response.json();
   const kept = JSON.stringify({ etag: response.headers.get("etag"), body, at: Date.now() });
-  try { localStorage.setItem(keyOf(path), kept); } catch { /* full: it is requested again */ }
+  try { storage.setItem(keyOf(path), kept); } catch { /* full: it is requested again */ }
   return { body, changed: JSON.stringify(body) !== JSON.stringify(known?.body), stale };
 }
 
@@ -74,15 +86,16 @@ function shown() {
 
 function interval() { return document.hidden ? HIDDEN : state.match ? LIVE : shown().every; }
 
-function schedule() {
+function schedule(after = 0) { // seconds, for a page that is still being loaded
   clearTimeout(state.timer);
   document.body.dataset.every = interval();
   // Jitter, so that thousands of pages do not poll at the same time.
-  state.timer = setTimeout(poll, interval() * (0.9 + 0.2 * Math.random()));
+  state.timer = setTimeout(poll, Math.min(1000 * after || Infinity, interval()) * (0.9 + 0.2 * Math.random()));
 }
 
 async function poll() {
   const round = state.round;
+  let after = 0;
   const view = shown();
   try {
     const answers = await Promise.all(await view.fetch?.() ?? view.paths().map(ask));
@@ -91,12 +104,13 @@ async function poll() {
       draw(view, answers.map((each) => each.body));
     }
     mark.hidden = !answers.some((each) => each.stale);
-  } catch {
+  } catch (problem) {
     if (round !== state.round) return;
+    after = problem.after;
     mark.hidden = false; // keep what is on the screen
-    if (!content.dataset.drawn) content.replaceChildren(empty("This cannot be loaded at the moment. Trying again…"));
+    if (!content.dataset.drawn) content.replaceChildren(empty(after ? "Loading…" : "This cannot be loaded at the moment. Trying again…"));
   }
-  schedule();
+  schedule(after);
 }
 
 const WRITTEN = "input[name=text], .predict input"; // what a user may be typing while a poll draws
@@ -224,7 +238,7 @@ async function recall(match) {
   if (!state.me || MATCH.recalled === key) return false;
   const [vote] = await Promise.all([ask(`api/me/votes/${match}`), ask("api/me/predictions")]);
   MATCH.recalled = key;
-  try { if (vote.body?.choice) localStorage.setItem(key, vote.body.choice); } catch { /* it is not marked */ }
+  try { if (vote.body?.choice) storage.setItem(key, vote.body.choice); } catch { /* it is not marked */ }
   return true;
 }
 
@@ -360,10 +374,27 @@ function rounds(rows) {
   return el("div", {}, ...[...grouped].map(([name, its]) => el("section", {}, el("h2", {}, name), cards(its))));
 }
 
+const AROUND = ["api/predictions", "api/league/results"]; // what is next and what was last: below the live matches
+const NEAR = 4; // of each
+
+async function fetchLive() {
+  const due = Date.now() - state.around >= QUIET;
+  const before = JSON.stringify(around());
+  if (due) state.around = Date.now();
+  const [live] = await Promise.all([ask("api/matches/live"), ...(due ? AROUND.map((path) => ask(path).catch(() => null)) : [])]);
+  return [{ ...live, changed: live.changed || JSON.stringify(around()) !== before }];
+}
+
+function around() {
+  const [ahead, over] = AROUND.map((path) => snapshot(path)?.body ?? []);
+  return [["Next", ahead.filter((row) => new Date(row.kickoff) > Date.now()).slice(0, NEAR)], ["Latest results", over.slice(0, NEAR)]];
+}
+
 function drawLive([rows]) {
-  if (!rows?.length) return empty("No match is being played. The next ones are in the schedule.");
   // The score as text too, for those who hear the page.
-  return el("div", {}, cards(rows), el("p", { className: "unseen" }, rows.map((row) => `${row.home} ${row.score.join(" : ")} ${row.away}`).join(" · ")));
+  const said = rows?.length ? el("p", { className: "unseen" }, rows.map((row) => `${row.home} ${row.score.join(" : ")} ${row.away}`).join(" · ")) : null;
+  return el("div", {}, rows?.length ? cards(rows) : empty("No match is being played at the moment."), said,
+    ...around().filter(([, its]) => its.length).map(([title, its]) => el("section", {}, el("h2", {}, title), cards(its))));
 }
 
 function drawStats([stats]) {
@@ -389,7 +420,8 @@ function drawClub([club]) {
     el("h2", {}, "Played"), played.length ? cards(played) : empty("No match was played yet."));
 }
 
-function drawMatch([meta, current, comments]) {
+function drawMatch(bodies) {
+  const [meta, current, comments] = MATCH.bodies = bodies;
   if (!meta) return empty("There is no such match.");
   document.title = `${meta.home} – ${meta.away} · League`;
   const live = current ?? meta.result; // of a match that ended hours ago
@@ -421,7 +453,7 @@ function drawMatch([meta, current, comments]) {
 function voteBars(meta, live) {
   const votes = live?.votes ?? { home: 0, draw: 0, away: 0 };
   const total = votes.home + votes.draw + votes.away;
-  const own = localStorage.getItem(voteKey(meta.id));
+  const own = storage.getItem(voteKey(meta.id));
   const titles = { home: meta.home, draw: "A draw", away: meta.away };
   return el("div", { className: "card votes" }, ...Object.keys(titles).map((choice) => {
     const share = total ? Math.round((100 * votes[choice]) / total) : 0;
@@ -434,9 +466,9 @@ function voteBars(meta, live) {
     button.addEventListener("click", async () => {
       if (!signedIn()) return;
       if (await send("POST", `api/matches/${meta.id}/votes`, { choice })) {
-        try { localStorage.setItem(voteKey(meta.id), choice); } catch { /* it is counted all the same */ }
+        try { storage.setItem(voteKey(meta.id), choice); } catch { /* it is counted all the same */ }
         toast("Your vote is counted within seconds.");
-        draw(MATCH, MATCH.paths().map((path) => snapshot(path)?.body));
+        draw(MATCH, MATCH.bodies);
       } else MATCH.recalled = null;
     });
     return button;
@@ -556,9 +588,11 @@ function signedIn() {
   return Boolean(state.me);
 }
 
-function setUser(me) {
+function setUser(me) { // all tabs of a browser have the same session
+  const before = state.me;
   state.me = me;
-  try { sessionStorage.setItem("league:me", JSON.stringify(me)); } catch { /* it is requested again */ }
+  if (before && before.user_id !== me?.user_id) forget((key) => key.startsWith(`league:${before.user_id}:`) || key.startsWith(`league:vote:${before.user_id}:`));
+  try { storage.setItem(SIGNED_IN, JSON.stringify(me)); } catch { /* it is known in this tab alone */ }
   document.getElementById("enter").hidden = Boolean(me);
   const line = document.getElementById("me");
   line.hidden = !me;
@@ -594,6 +628,15 @@ document.getElementById("sign-out").addEventListener("click", async () => {
   if (await send("DELETE", "api/session")) { setUser(null); show(); }
 });
 
+const SIGNED_IN = "league:me";
+
+function known() { try { return JSON.parse(storage.getItem(SIGNED_IN)); } catch { return null; } }
+
+window.addEventListener("storage", ({ key }) => { // signed in or out in another tab
+  const me = known();
+  if (key === SIGNED_IN && me?.user_id !== state.me?.user_id) { setUser(me); show(); }
+});
+
 async function drawAds() { // once per visit: they change rarely
   const kept = snapshot("api/ads");
   const rows = await ask("api/ads").then((answer) => answer.body, () => kept?.body);
@@ -601,6 +644,8 @@ async function drawAds() { // once per visit: they change rarely
   document.getElementById("ads").replaceChildren(...links);
 }
 
-setUser(JSON.parse(sessionStorage.getItem("league:me") ?? "null"));
+forget((key) => key.includes("api/") && !recent(key)); // or the storage would be full some day
+setUser(known());
 show();
 drawAds();
+if (state.me) ask("api/me").then(() => state.me || show(), () => {}); // the session may have ended in the meantime
