@@ -7,6 +7,7 @@ const dialog = document.getElementById("dialog");
 const offline = document.getElementById("offline");
 const state = { me: null, round: 0, timer: 0, socket: null, sending: false };
 const REFRESH = 8000, RETRY = 3000; // milliseconds
+const POLLED = new Set(["match", "today"]); // the other screens have forms, whose input a redrawing would lose
 
 const SCREENS = {
   today: { title: "Today", draw: drawToday, helper: true },
@@ -135,7 +136,9 @@ async function show(keepsFocus = false) {
     const drawn = screen === "match" && id ? await drawMatch(id) : await (SCREENS[screen] ?? SCREENS.today).draw();
     if (round !== state.round) return;
     const focused = content.contains(document.activeElement) && document.activeElement.dataset.key;
+    const unfolded = keepsFocus ? [...content.querySelectorAll("details[open]")].map((each) => each.dataset.key) : [];
     content.replaceChildren(...[drawn].flat());
+    content.querySelectorAll("details").forEach((each) => { each.open = unfolded.includes(each.dataset.key); });
     if (focused) content.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
     else if (!keepsFocus) content.focus({ preventScroll: true });
     content.dataset.screen = screen;
@@ -143,7 +146,7 @@ async function show(keepsFocus = false) {
     if (round !== state.round) return;
     if (content.dataset.screen !== screen) content.replaceChildren(empty(error.message || "No connection."));
   }
-  if (screen === "match" || screen === "today") state.timer = setTimeout(() => show(true), REFRESH);
+  if (POLLED.has(screen)) state.timer = setTimeout(() => show(true), REFRESH);
 }
 
 function drawTabs() {
@@ -199,6 +202,12 @@ async function drawMatch(id) {
     el("h2", {}, "Goals and cards"), recorded, el("h2", {}, "What was done"), changeList(changes)];
 }
 
+function folded(key, title, ...children) { // what is open stays open when the screen is drawn again
+  const made = el("details", { className: "card" }, el("summary", {}, ...[title].flat()), ...children);
+  made.dataset.key = key;
+  return made;
+}
+
 function pad(text, className, pressed, key) {
   const made = button(text, pressed, className);
   made.dataset.key = key;
@@ -222,8 +231,15 @@ function pick(control, kind, side) {
 
 // The queue: what was pressed and is not answered yet. An action keeps its id, so it counts once.
 
-function queue() { try { return JSON.parse(localStorage.getItem(`league:queue:${state.me?.user_id}`)) ?? []; } catch { return []; } }
-function keep(waiting) { localStorage.setItem(`league:queue:${state.me?.user_id}`, JSON.stringify(waiting)); }
+const unstored = {}; // where the browser blocks its storage: the queue lasts as long as the page
+function queue() {
+  const key = `league:queue:${state.me?.user_id}`;
+  try { return unstored[key] ?? JSON.parse(localStorage.getItem(key)) ?? []; } catch { return []; }
+}
+function keep(waiting) {
+  const key = `league:queue:${state.me?.user_id}`;
+  try { localStorage.setItem(key, JSON.stringify(waiting)); delete unstored[key]; } catch { unstored[key] = waiting; }
+}
 function identifier() { // crypto.randomUUID exists only over TLS and on this machine
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   bytes[6] = (bytes[6] & 15) | 64;
@@ -337,7 +353,7 @@ async function drawFixtures() {
   const made = form([select("Season", "season_id", seasons, current?.[0]), select("Home", "home_id", options, options[0]?.[0]), select("Away", "away_id", options, options[1]?.[0]), field("Kick-off", "kickoff", { type: "datetime-local", required: true }),
     field("Venue", "venue", { required: true, maxLength: 100 }), field("Stage", "stage", { value: "league", required: true, maxLength: 100 }), field("Round", "round", { type: "number", min: 1, max: 999, value: 1, required: true })],
   "Create", (given) => change("POST", "admin/matches", { ...given, kickoff: new Date(given.kickoff).toISOString(), season_id: Number(given.season_id), home_id: Number(given.home_id), away_id: Number(given.away_id), round: Number(given.round) }, "The fixture is in the schedule."));
-  return [el("h1", {}, "Fixtures"), seasonList(competitions.body ?? []), el("details", { className: "card" }, el("summary", {}, "New fixture"), made),
+  return [el("h1", {}, "Fixtures"), seasonList(competitions.body ?? []), folded("fixture", "New fixture", made),
     el("ul", { className: "list card" }, ...matches.map((match) => el("li", {}, el("span", { className: "grow" }, el("a", { href: `#/match/${match.id}` }, el("b", {}, `${match.home} – ${match.away}`)),
       el("span", { className: "muted" }, ` ${time(match.kickoff)} · ${match.venue}${match.helpers.length ? ` · ${match.helpers.join(", ")}` : ""}`)), statusTag(match), ...fixtureButtons(match, users))))];
 }
@@ -347,7 +363,7 @@ function seasonList(competitions) {
     () => change("POST", `admin/seasons/${season.id}/start`, undefined, "The season has begun.")), "plain");
   const line = (season, title) => el("li", {}, el("span", { className: "grow" }, title), tag(season.status, season.status === "past" ? "off" : ""), season.status === "upcoming" ? start(season, title) : null);
   const known = competitions[0]?.competition ?? "";
-  return el("details", { className: "card" }, el("summary", {}, "Seasons"),
+  return folded("seasons", "Seasons",
     el("ul", { className: "list" }, ...competitions.flatMap((each) => each.seasons.map((season) => line(season, `${each.competition} ${season.name}`)))),
     form([field("Competition", "competition", { value: known, required: true, maxLength: 100 }), field("New season", "name", { required: true, maxLength: 100, placeholder: "2027/28" })], "Create",
       (given) => change("POST", "admin/seasons", given, "Created. Plan its fixtures, then start it.")));
@@ -373,7 +389,7 @@ function fixtureButtons(match, helpers) {
 
 async function drawClubs() {
   const { clubs } = await load("clubs");
-  const card = (club) => el("details", { className: "card" }, el("summary", {}, `${club.name} `, tag(`${club.players.length} players`)),
+  const card = (club) => folded(`club-${club.id}`, [`${club.name} `, tag(`${club.players.length} players`)],
     form([field("Name", "name", { value: club.name, required: true, maxLength: 100 })], "Rename", ({ name }) => change("PUT", `admin/clubs/${club.id}`, { name })),
     el("ul", { className: "list" }, ...club.players.map((each) => el("li", {}, form([field("No.", "number", { type: "number", min: 1, max: 999, value: each.number ?? "" }), field("Player", "name", { value: each.name, required: true, maxLength: 100 })], "Save",
       ({ name, number }) => change("PUT", `admin/players/${each.id}`, { name, number: number ? Number(number) : null })), button("Remove", () => change("DELETE", `admin/players/${each.id}`, undefined, "Removed. The history can undo it."), "quiet")))),
@@ -452,7 +468,7 @@ function listen() { // what others do is drawn at once; without a socket, at the
   const socket = new WebSocket(base);
   state.socket = socket;
   socket.addEventListener("message", () => {
-    if (["match", "today"].includes(address().screen) && !dialog.open) show(true);
+    if (POLLED.has(address().screen) && !dialog.open) show(true);
   });
   socket.addEventListener("close", () => setTimeout(() => { if (state.socket === socket && state.me) listen(); }, REFRESH));
 }
@@ -469,5 +485,5 @@ function signInForm() {
 
 document.getElementById("sign-out").addEventListener("click", async () => { if ((await call("DELETE", "session")).ok) { setUser(null); show(); } });
 window.addEventListener("hashchange", () => { if (dialog.open) dialog.close(); show(); });
-document.addEventListener("visibilitychange", () => { if (!document.hidden) show(true); });
+document.addEventListener("visibilitychange", () => { if (!document.hidden && POLLED.has(address().screen)) show(true); });
 call("GET", "me").then((answer) => { setUser(answer.ok ? answer.body : null); show(); flush(); }, () => content.replaceChildren(empty("No connection. Reload the page when there is one.")));
