@@ -65,9 +65,9 @@ async def run(*words: str, **env: str) -> Any:
     return await asyncio.to_thread(ephemera, *words, env=env)
 
 
-async def dead(jobs: BoundJobs) -> str:
+async def dead(jobs: BoundJobs, unique: Unique | None = None) -> str:
     """A dead job."""
-    job_id = await jobs.enqueue(ingest)
+    job_id = await jobs.enqueue(ingest.options(unique=unique))
     row = await jobs._backend.rows.claim(job_id, "one", jobs.declaration.lease)
     assert row is not None
     await jobs._backend.rows.record(None, job_id, row.fence, "parse", b'["a","b"]')
@@ -157,6 +157,22 @@ async def test_dead_jobs_are_retried(jobs: BoundJobs) -> None:
     assert (await run("jobs", "retry", NAME)).code == 2
     refused = await run("jobs", "retry", NAME, first)
     assert (refused.code, "cannot be retried: it is done" in refused.err) == (1, True)
+
+
+async def test_a_job_that_cannot_be_changed_does_not_delay_the_others(jobs: BoundJobs) -> None:
+    """The others are retried or cancelled; an error names each that was not, and why."""
+    first, same = await dead(jobs), Unique(key="spring")
+    replaced = await dead(jobs, same)
+    successor = await jobs.enqueue(ingest.options(unique=same))
+    reason = "a job with the same unique key is open"
+    retried = await run("jobs", "retry", NAME, "--all-dead")
+    assert retried.out == f"{first} (ingest) was queued again.\n"
+    assert retried.err == f"ephemera: the job {replaced!r} cannot be retried: {reason}\n"
+    assert retried.code == 1
+    assert (await jobs.get(first)).state == "waiting"
+    cancelled = await run("jobs", "cancel", NAME, "unknown", replaced, successor, "--json")
+    assert [job["id"] for job in msgspec.json.decode(cancelled.out)] == [successor]
+    assert (cancelled.code, cancelled.err.count("ephemera: the job")) == (1, 2)
 
 
 async def test_jobs_are_cancelled(jobs: BoundJobs) -> None:

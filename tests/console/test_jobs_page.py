@@ -9,10 +9,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import delete, func, update
 
 from ephemera import connect, embedded
 from ephemera.embedded import Postgres, Valkey
-from ephemera.patterns.jobs import BoundJobs, sql_engine
+from ephemera.patterns.jobs import BoundJobs, Unique, sql_engine
 from ephemera.sql import migrate
 from tests.console.browser_pages import READY, eventually, expect, press, region, row_of
 from tests.console.console_process import RunningConsole, running_console
@@ -99,6 +100,19 @@ def page(shop: Shop, browse: Callable[..., Any]) -> Any:
     return opened
 
 
+async def _kill(jobs: BoundJobs, *job_ids: str) -> None:
+    table = JOBS.tables.jobs
+    dead = update(table).where(table.c.id.in_(job_ids)).values(state="dead", finished_at=func.now())
+    async with jobs.engine.begin() as sql:
+        await sql.execute(dead)
+
+
+async def _delete(jobs: BoundJobs, *job_ids: str) -> None:
+    table = JOBS.tables.jobs
+    async with jobs.engine.begin() as sql:
+        await sql.execute(delete(table).where(table.c.id.in_(job_ids)))
+
+
 def _cell(row: Any, label: str) -> Any:
     return row.locator(f'td[data-label="{label}"]')
 
@@ -154,6 +168,21 @@ def test_schedules_show_their_next_run(page: Any) -> None:
     expect(_cell(nightly, "Runs")).to_contain_text("30 2 * * *")
     expect(_cell(nightly, "Next run")).to_contain_text(re.compile(r"02:30.*\(in \d+ (h|min|s)"))
     expect(_cell(daily, "Next run")).to_contain_text("(in ")
+
+
+def test_all_dead_jobs_are_retried_but_those_whose_key_is_taken(shop: Shop, page: Any) -> None:
+    """One that another open job replaces is named, and does not keep the others from being retried."""
+    later = print_poster.options(delay=timedelta(days=1))
+    same = later.options(unique=Unique(key="spring"))
+    plain, replaced = (shop.do(lambda job=job: shop.jobs.enqueue(job, 0.0)) for job in (later, same))
+    shop.do(lambda: _kill(shop.jobs, plain, replaced))
+    successor = shop.do(lambda: shop.jobs.enqueue(same, 0.0))
+    page.get_by_role("button", name="Retry all dead").click()
+    page.get_by_role("dialog").get_by_role("button", name="Retry all dead").click()
+    page.get_by_text("1 job is queued again. 1 could not be retried").wait_for()
+    assert shop.do(lambda: shop.jobs.result(plain)) is None
+    assert shop.do(lambda: shop.jobs.get(replaced)).state == "dead"
+    shop.do(lambda: _delete(shop.jobs, replaced, successor))
 
 
 @pytest.mark.parametrize("width", _WIDTHS)

@@ -203,7 +203,7 @@ def _change(
     from ephemera.operations.inspect import JobServers, change_jobs
 
     with database_errors(), progress_bar() as show_progress:
-        done = run(
+        changed = run(
             change_jobs(
                 jobs,
                 JobServers(*servers),
@@ -213,13 +213,17 @@ def _change(
             )
         )
     if json:
-        _as_json(done)
+        _as_json(changed.done)
     else:
         outcome = {"retry": "queued again", "cancel": "cancelled"}[action]
-        for row in done:
+        for row in changed.done:
             typer.echo(f"{row.id} ({row.kind}) was {outcome}.")
-        if not done:
+        if not changed.done and not changed.refused:
             typer.echo("There are no dead jobs.")
+    for problem in changed.refused:
+        typer.echo(f"ephemera: {problem}", err=True)
+    if changed.refused:
+        raise typer.Exit(1)
 
 
 def _table(found: Any) -> None:

@@ -39,12 +39,11 @@ from ephemera.console._view import ConsolePage, View
 from ephemera.operations.inspect import declared_jobs
 
 if TYPE_CHECKING:  # they need the extra `sql`
-    from ephemera.operations.inspect import JobCounts
+    from ephemera.operations.inspect import ChangedJobs, JobCounts
     from ephemera.patterns.jobs import BoundJobs, JobRow, Jobs, QueueStats
 
 _PAGE = 100  # jobs per database and page
 _ANY = ""
-_MAX_RETRIED = 1000
 _MAX_LINES = 6  # of the plot: as many as there are colours
 
 
@@ -124,14 +123,16 @@ class _JobsPage:
         self._timer = view.every(1, self._refresh)
 
     def _draw_tools(self) -> None:
+        from ephemera.operations.inspect import MAX_RETRIED_JOBS
+
         confirm_button(
             self._view,
             "Retry all dead",
             what="job.retry-dead",
             target="all dead jobs",
-            question=f"Retry all dead jobs, at most {_MAX_RETRIED:,}?",
+            question=f"Retry all dead jobs, at most {MAX_RETRIED_JOBS:,}?",
             work=self._retry_dead,
-            done=lambda count: f"{count:,} {'job is' if count == 1 else 'jobs are'} queued again.",
+            done=_describe_retried,
             icon="replay",
             tone="warn",
             then=lambda: self._timer.now(),
@@ -259,15 +260,17 @@ class _JobsPage:
         with database_errors(service.name):
             return await (bound.retry if what == "retry" else bound.cancel)(row["job"])
 
-    async def _retry_dead(self) -> int:
-        count = 0
+    async def _retry_dead(self) -> ChangedJobs:
+        from ephemera.operations.inspect import ChangedJobs, change_bound_jobs
+
+        all_changed = ChangedJobs([], [])
         for name, (service, _) in self._declared.items():
             bound = self._at(name)
             with database_errors(service.name):
-                for row in await bound.find(states=("dead",), limit=_MAX_RETRIED):
-                    await bound.retry(row.id)
-                    count += 1
-        return count
+                changed = await change_bound_jobs(bound, "retry")
+            all_changed.done.extend(changed.done)
+            all_changed.refused.extend(changed.refused)
+        return all_changed
 
     async def _refresh(self) -> None:
         await self._sources.refresh({name: partial(self._read, name) for name in self._declared})
@@ -344,6 +347,14 @@ class _JobsPage:
     async def _open(self, row: dict[str, Any]) -> None:
         service, jobs = self._declared[row["of"]]
         await draw_details(self._view, self._panel, service, jobs, row["job"])
+
+
+def _describe_retried(changed: ChangedJobs) -> str:
+    count = len(changed.done)
+    text = f"{count:,} {'job is' if count == 1 else 'jobs are'} queued again."
+    if changed.refused:
+        text += f" {len(changed.refused):,} could not be retried, such as: {changed.refused[0]}."
+    return text
 
 
 def _points(values: Sequence[float | None], now: datetime) -> list[tuple[float, float | None]]:

@@ -39,9 +39,12 @@ from ephemera.operations.inspect._write_behind import Backlog, FlushingBatch, ba
 if TYPE_CHECKING:
     from ephemera.operations.inspect._jobs import (
         MAX_COUNTED_JOBS,
+        MAX_RETRIED_JOBS,
+        ChangedJobs,
         JobCounts,
         JobServers,
         JobSteps,
+        change_bound_jobs,
         change_jobs,
         count_jobs,
         get_job,
@@ -62,7 +65,9 @@ if TYPE_CHECKING:
 __all__ = [
     "MAX_COUNTED_JOBS",
     "MAX_COUNTED_USERS",
+    "MAX_RETRIED_JOBS",
     "Backlog",
+    "ChangedJobs",
     "DirtyChannels",
     "EnqueuedUser",
     "EventStream",
@@ -81,6 +86,7 @@ __all__ = [
     "SignedInUser",
     "UserFinder",
     "backlog",
+    "change_bound_jobs",
     "change_jobs",
     "count_jobs",
     "dead_letters",
@@ -107,8 +113,8 @@ __all__ = [
 ]
 
 _SQL_NAMES = {
-    "_jobs": "MAX_COUNTED_JOBS JobCounts JobServers JobSteps change_jobs count_jobs get_job list_jobs "
-    "list_queues list_schedules set_paused",
+    "_jobs": "MAX_COUNTED_JOBS MAX_RETRIED_JOBS ChangedJobs JobCounts JobServers JobSteps change_bound_jobs "
+    "change_jobs count_jobs get_job list_jobs list_queues list_schedules set_paused",
     "_planner": "MAX_COUNTED_USERS DirtyChannels EnqueuedUser PlannerState dirty_channels planner_state",
 }
 _MODULES = {name: module for module, names in _SQL_NAMES.items() for name in names.split()}

@@ -33,7 +33,8 @@ from ephemera.patterns.jobs import (
 from ephemera.wire import open_client
 
 _POLL_INTERVAL = 0.5  # seconds, for a job that is watched
-_MAX_RETRIED = 1000  # dead jobs retried at once
+MAX_RETRIED_JOBS = 1000
+"""How many dead jobs are retried at once."""
 MAX_COUNTED_JOBS = 10_000
 """How many of the newest jobs are counted."""
 
@@ -64,6 +65,14 @@ class JobSteps(msgspec.Struct, frozen=True):
 
     job: JobRow
     steps: dict[str, msgspec.Raw]
+
+
+class ChangedJobs(NamedTuple):
+    """What became of jobs that were to be retried or cancelled."""
+
+    done: list[JobRow]
+    refused: list[UnknownJob]
+    """Why others were not: not in the table, in another state, or another job has their unique key."""
 
 
 async def list_jobs(
@@ -141,17 +150,30 @@ async def change_jobs(
     action: Literal["retry", "cancel"],
     job_ids: Sequence[str],
     on_progress: Callable[[int, int], None],
-) -> list[JobRow]:
+) -> ChangedJobs:
     """Retry or cancel these jobs, or all dead ones when none is given."""
     async with _open_jobs(jobs, servers) as bound:
-        if not job_ids:
-            job_ids = [row.id for row in await bound.find(states=("dead",), limit=_MAX_RETRIED)]
-        done = []
-        change = bound.retry if action == "retry" else bound.cancel
-        for job_id in job_ids:
-            done.append(await change(job_id))
-            on_progress(len(done), len(job_ids))
-    return done
+        return await change_bound_jobs(bound, action, job_ids, on_progress)
+
+
+async def change_bound_jobs(
+    bound: BoundJobs,
+    action: Literal["retry", "cancel"],
+    job_ids: Sequence[str] = (),
+    on_progress: Callable[[int, int], None] | None = None,
+) -> ChangedJobs:
+    """The same with jobs of a store that is open."""
+    if not job_ids:
+        job_ids = [row.id for row in await bound.find(states=("dead",), limit=MAX_RETRIED_JOBS)]
+    change, changed = bound.retry if action == "retry" else bound.cancel, ChangedJobs([], [])
+    for number, job_id in enumerate(job_ids, 1):
+        try:
+            changed.done.append(await change(job_id))
+        except UnknownJob as problem:  # of this one; the others are not delayed by it
+            changed.refused.append(problem)
+        if on_progress is not None:
+            on_progress(number, len(job_ids))
+    return changed
 
 
 @asynccontextmanager
