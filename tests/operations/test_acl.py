@@ -23,6 +23,7 @@ from ephemera.operations.inspect import dead_letters, held_locks, pending_events
 from ephemera.operations.metrics import StoreMetrics
 from ephemera.patterns.events import Events
 from ephemera.patterns.locks import Locks, Semaphores
+from ephemera.patterns.sessions import Sessions
 from ephemera.wire import Arg, open_client
 from tests.keyspace.every_kind import KEYSPACES, OPERATIONS
 from tests.keyspace.every_kind import catalogue as every_kind
@@ -235,6 +236,15 @@ def test_tagged_keys_and_marks_are_covered() -> None:
     space = tagged.counter("job:{id}:{part}.x", hash_tag="id", lifetime=fixed(hours=1), purpose="x")
     assert access_rules(tagged, "x").keys == ("ephemera:identity", "job:{*}:*.x")
     assert space.key(id="*", part="*") == "job:{%2A}:%2A.x"
+
+
+def test_sessions_exclude_those_of_a_longer_pattern() -> None:
+    """Their ids have one length, so that one service's `session:*` is not another's `session:{user}:{id}`."""
+    both = Catalogue("both", prefix="shop:")
+    Sessions(both, "session:{id}", Place, user="name", lifetime=fixed(hours=1), purpose="x")
+    assert f"shop:session:{'?' * 46}" in access_rules(both, "x").keys
+    watcher = access_rules(both, "x", purposes=("monitoring",))
+    assert f"shop:session:{'?' * 46}" in watcher.readable
 
 
 def test_every_command_in_a_script_is_in_the_rules() -> None:

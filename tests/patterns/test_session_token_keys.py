@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +17,7 @@ USERS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=60)
 
 @given(USERS)
 def test_a_token_leads_to_keys_in_its_users_slot(user: str) -> None:
-    """Key and index share a slot; token, id and user agree on the keys; no two tokens share a key."""
+    """Key and index share a slot; token, id, user and glob agree on the keys; no two tokens share a key."""
     for token_keys in TOKEN_KEYS:
         token, other = token_keys.mint(user), token_keys.mint(user)
         keys, other_keys = token_keys.of_token(token), token_keys.of_token(other)
@@ -25,6 +27,7 @@ def test_a_token_leads_to_keys_in_its_users_slot(user: str) -> None:
         assert keys.index_key == token_keys.index_key(user) == other_keys.index_key
         assert keys.key == token_keys.session_key(user, keys.id) != other_keys.key
         assert token_keys.of_id(user, keys.id) == keys
+        assert fnmatchcase(keys.key, token_keys.glob)
         assert token_keys.of_token(token_keys.mint_for_same_user(token)) not in (None, keys)
 
 

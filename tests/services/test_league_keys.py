@@ -137,7 +137,7 @@ def test_an_audit_of_a_server_it_has_worked_on_finds_nothing_wrong(
     assert shown.code == 0, shown.out
     seen = {space.pattern for space in report.keyspaces if space.keys}
     assert {resource.cache.keyspace.pattern for resource in keys.RESOURCES} <= seen
-    assert {"votes:state:{shard}", "league:session:{session_id}", "rate:live:{subject}"} <= seen
+    assert {"votes:state:{shard}", "league:session:{session_id}", "league:rate:live:{subject}"} <= seen
 
 
 def _work(served: Served) -> None:

@@ -330,29 +330,45 @@ VOTES = DeferredRecords(
 LIMITS = RateLimits(
     catalogue,
     "league:rate",
-    sliding_window("live", 15, per=timedelta(seconds=10), key="rate:live:{subject}"),
+    sliding_window("live", 15, per=timedelta(seconds=10), key="league:rate:live:{subject}"),
     sliding_window(
-        "sign-in", 20, per=timedelta(minutes=10), key="rate:sign-in:{subject}", when_down=local_share(of=1)
+        "sign-in",
+        20,
+        per=timedelta(minutes=10),
+        key="league:rate:sign-in:{subject}",
+        when_down=local_share(of=1),
     ),
-    sliding_window("pages", 60, per=timedelta(seconds=10), key="rate:pages:{subject}"),
+    sliding_window("pages", 60, per=timedelta(seconds=10), key="league:rate:pages:{subject}"),
     sliding_window(
-        "comment", 10, per=timedelta(minutes=1), key="rate:comment:{subject}", when_down=local_share(of=1)
+        "comment",
+        10,
+        per=timedelta(minutes=1),
+        key="league:rate:comment:{subject}",
+        when_down=local_share(of=1),
     ),
     sliding_window(
-        "predict", 60, per=timedelta(minutes=1), key="rate:predict:{subject}", when_down=local_share(of=1)
+        "predict",
+        60,
+        per=timedelta(minutes=1),
+        key="league:rate:predict:{subject}",
+        when_down=local_share(of=1),
     ),
     sliding_window(
-        "register", 10, per=timedelta(hours=1), key="rate:register:{subject}", when_down=local_share(of=1)
+        "register",
+        10,
+        per=timedelta(hours=1),
+        key="league:rate:register:{subject}",
+        when_down=local_share(of=1),
     ),
     sliding_window(
         "register-total",
         3600,
         per=timedelta(hours=1),
-        key="rate:registered:{subject}",
+        key="league:rate:registered:{subject}",
         when_down=local_share(of=1),
     ),
     sliding_window(
-        "admin", 600, per=timedelta(minutes=1), key="rate:admin:{subject}", when_down=local_share(of=1)
+        "admin", 600, per=timedelta(minutes=1), key="league:rate:admin:{subject}", when_down=local_share(of=1)
     ),
     role="queue",
 )

@@ -3,11 +3,12 @@
 A user has one or more purposes:
 
 - `service`: run a catalogue's service. Keys and channels are the catalogue's patterns with fields as `*`; a
-  glob may match more than its pattern (`session:*` also matches `session:1:x`), never less. Commands are
-  those of the declared types that stay within the keys they are given; the generic key commands; running
-  scripts; and what a connection needs to open, stay open and follow a cluster. A command inside a script
-  needs the same permission as outside, so this covers the accessors and the patterns alike. With jobs,
-  Celery's worker uses the queue's server, too.
+  glob may match more than its pattern (`user:*` also matches `user:1:x`), never less. The ids of sessions have
+  one length, so the glob of their keys has it, too, and excludes the keys `session:{user_id}:{id}` of another
+  service on the same server. Commands are those of the declared types that stay within the keys they are
+  given; the generic key commands; running scripts; and what a connection needs to open, stay open and follow
+  a cluster. A command inside a script needs the same permission as outside, so this covers the accessors and
+  the patterns alike. With jobs, Celery's worker uses the queue's server, too.
 - `metrics`: INFO, for the server figures in a service's `/metrics`. No keys.
 - `monitoring`: what `ephemera audit`, `doctor`, `locks list` and `events groups`, `pending`, `dead` need, and
   no command that writes: names, types, TTLs and sizes of every key, contents of the catalogue's keys only.
@@ -126,15 +127,15 @@ def access_rules(
     channels: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
     if "service" in purposes:
-        keys = _globs([*with_keys, SERVER_IDENTITY])
-        channels = _globs(keyspace for keyspace in keyspaces if keyspace.kind == "channel")
+        keys = _key_globs(catalogue, with_keys)
+        channels = _globs(each.template.glob for each in keyspaces if each.kind == "channel")
         groups += _service_commands(catalogue, keyspaces, with_keys, role)
     if "metrics" in purposes:
         groups.append(METRICS)
     if "tracking" in purposes and role != "queue":
         groups.append(TRACKING)
     if "monitoring" in purposes:
-        readable = tuple(glob for glob in _globs([*with_keys, SERVER_IDENTITY]) if glob not in keys)
+        readable = tuple(glob for glob in _key_globs(catalogue, with_keys) if glob not in keys)
         groups += [SERVER_READS, CONTENTS]
     return AccessRules(
         user,
@@ -168,9 +169,19 @@ def _service_commands(
     return groups
 
 
-def _globs(keyspaces: Iterable[Keyspace[Any]]) -> tuple[str, ...]:
+def _key_globs(catalogue: Catalogue, keyspaces: Iterable[Keyspace[Any]]) -> tuple[str, ...]:
+    """The globs of these keyspaces, and of the server's mark."""
+    sessions = {
+        pattern.keyspace: pattern.keys.glob
+        for pattern in catalogue.patterns
+        if is_instance(pattern, "ephemera.patterns.sessions", "Sessions")
+    }
+    return _globs(sessions.get(each, each.template.glob) for each in [*keyspaces, SERVER_IDENTITY])
+
+
+def _globs(globs: Iterable[str]) -> tuple[str, ...]:
     # Declared literals contain no glob characters, so there is nothing to escape.
-    return tuple(sorted({keyspace.template.glob for keyspace in keyspaces}))
+    return tuple(sorted(set(globs)))
 
 
 def _merge(groups: Iterable[str]) -> tuple[str, ...]:

@@ -68,6 +68,8 @@ class TokenKeys:
         self._render_index = index.template.render
         self._parse_index = index.template.parse_text
         self._pattern = session.pattern
+        self.glob = session.template.glob.removesuffix("*") + "?" * len(_ID_TEMPLATE)
+        """The glob of the keys of sessions, exactly as long as they are."""
         (self._index_field,) = index.template.fields
         self._id_field, self._user_field = _fields(session, user)
         self._digits = _digits_by_slot()
