@@ -38,7 +38,7 @@ def test_no_two_services_have_a_pattern_in_common() -> None:
 
 
 def test_no_service_has_permission_for_keys_of_another() -> None:
-    """A glob may match more than its pattern: its `*` matches colons, too, which no value in a key contains."""
+    """A glob may match more than its pattern: its `*` matches colons, too, which no value has."""
     rules = {each: access_rules(catalogue_of(each), each) for each in SYSTEMS}
     for one, other in permutations(SYSTEMS, 2):
         for mine, theirs in (

@@ -3,12 +3,12 @@
 A user has one or more purposes:
 
 - `service`: run a catalogue's service. Keys and channels are the catalogue's patterns with fields as `*`; a
-  glob may match more than its pattern (`user:*` also matches `user:1:x`), never less. The ids of sessions have
-  one length, so the glob of their keys has it, too, and excludes the keys `session:{user_id}:{id}` of another
-  service on the same server. Commands are those of the declared types that stay within the keys they are
-  given; the generic key commands; running scripts; and what a connection needs to open, stay open and follow
-  a cluster. A command inside a script needs the same permission as outside, so this covers the accessors and
-  the patterns alike. With jobs, Celery's worker uses the queue's server, too.
+  glob may match more than its pattern (`user:*` also matches `user:1:x`), never less. The ids of sessions
+  have one length, so the glob of their keys has it, too, and excludes the keys `session:{user_id}:{id}` of
+  another service on the same server. Commands are those of the declared types that stay within the keys they
+  are given; the generic key commands; running scripts; and what a connection needs to open, stay open and
+  follow a cluster. A command inside a script needs the same permission as outside, so this covers the
+  accessors and the patterns alike. With jobs, Celery's worker uses the queue's server, too.
 - `metrics`: INFO, for the server figures in a service's `/metrics`. No keys.
 - `monitoring`: what `ephemera audit`, `doctor`, `locks list` and `events groups`, `pending`, `dead` need, and
   no command that writes: names, types, TTLs and sizes of every key, contents of the catalogue's keys only.
