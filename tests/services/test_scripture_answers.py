@@ -13,11 +13,12 @@ from typing import Any
 import httpx
 import pytest
 
-from ephemera.embedded import Valkey
+from ephemera.embedded import Postgres, Valkey
 from ephemera_services.runtime import InvalidSettings, read_settings
 from ephemera_services.scripture import Settings, create_app
 from tests.services.identity_users import QUICK, newcomer
 from tests.services.identity_users import administrator as identity_administrator
+from tests.services.scripture_apps import open_gateway
 from tests.services.scripture_readers import UNLIMITED, Reader, ingest, reading, verse
 from tests.services.services import Served, serving
 
@@ -37,7 +38,9 @@ class Endpoint:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
                 endpoint.asked.append({"path": self.path, "key": self.headers["authorization"], **body})
                 answer = f"answer {len(endpoint.asked)}"
-                reply = {"choices": [{"message": {"content": answer}}], "usage": {"total_tokens": 42}}
+                reply: Any = {"choices": [{"message": {"content": answer}}], "usage": {"total_tokens": 42}}
+                if self.path.endswith("/embeddings"):
+                    reply = {"data": [_embedding(at, text) for at, text in enumerate(body["input"])]}
                 data = json.dumps(reply).encode()
                 self.send_response(endpoint.status)
                 self.send_header("content-length", str(len(data)))
@@ -49,6 +52,13 @@ class Endpoint:
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
+
+
+def _embedding(at: int, text: str) -> dict[str, Any]:
+    """A vector that knows of one meaning: danger."""
+    danger = {"lion": 1.0, "bear": 1.0, "dark": 0.8}
+    nearness = max((value for word, value in danger.items() if word in text), default=0.0)
+    return {"index": at, "embedding": [nearness, (1 - nearness**2) ** 0.5]}
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +125,32 @@ def test_an_ingest_ends_the_answers_that_rest_on_what_it_changed(
     assert again["how"] == "asked"
     assert "on the hill" in endpoint.asked[-1]["messages"][1]["content"]
     assert _ask(scripture, dragons, "10.2.0.2").json()["how"] == "exact"
+
+
+async def test_passages_are_ranked_by_words_and_by_meaning(
+    server: Valkey, postgres: Postgres, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    """Nearest in meaning is before shortest; while the endpoint of embeddings fails, words alone decide."""
+    embeddings = {"EPHEMERA_SCRIPTURE_EMBEDDINGS_URL": endpoint.url}
+    async with open_gateway(server, postgres, tmp_path, **embeddings) as gateway:
+        await gateway.ingest(
+            ("jude.1.20", "The shepherd."),
+            ("jude.1.21", "The shepherd went out and took a bear by its beard."),
+            ("jude.1.22", "The shepherd was out on the far hills until it was dark, and came back late."),
+        )
+
+        async def passages(question: str) -> list[str]:
+            asked = {"question": question, "translation": "test"}
+            answer = (await gateway.ask("POST", "/ai/ask", json=asked)).json()
+            return [each["id"] for each in answer["passages"]]
+
+        assert await passages("Which shepherd met a lion?") == ["jude.1.21", "jude.1.20", "jude.1.22"]
+        endpoint.status = 500
+        try:
+            by_words = await passages("Did a shepherd ever meet a lion?")
+        finally:
+            endpoint.status = 200
+        assert by_words == ["jude.1.20", "jude.1.21", "jude.1.22"]
 
 
 def test_an_answer_that_fails_is_not_counted(scripture: Served, endpoint: Endpoint) -> None:
