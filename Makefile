@@ -51,17 +51,24 @@ $(VENV)/.%-installed: pyproject.toml services/pyproject.toml constraints.txt | $
 demo: $(VENV)/.console-installed
 	@$(BIN)/ephemera demo
 
+# A new environment has no bytecode, and each worker of pytest imports all tests at once: each would compile all of
+# them, with what they import. One process does it before them, in half a minute beside the checks.
+$(VENV)/.test-compiled: $(VENV)/.test-installed
+	@echo "compiling the tests and what they import"
+	@$(BIN)/python -m pytest --collect-only --quiet --quiet > $@.log 2>&1 || (tail -n 50 $@.log; rm -f $@.log; exit 1)
+	@mv $@.log $@
+
 # mypy keeps one core busy for half a minute, so the tests run beside it.
 test check: $(VENV)/.test-installed $(VENV)/.check-installed
 	@$(MAKE) --no-print-directory --jobs 2 tests lint
 
-tests: $(VENV)/.test-installed $(VENV)/.check-installed
+tests: $(VENV)/.test-compiled $(VENV)/.check-installed
 	$(BIN)/python -m pytest $(PARALLEL) -m "not matrix and not campaign and not wheels" $(ARGS)
 
 # What `make test` leaves out: the same tests on other servers and as restricted users, and the fault campaign.
 # It injects faults and starts clusters, so fewer run at once.
 test-matrix: WORKERS = 4
-test-matrix: $(VENV)/.test-installed
+test-matrix: $(VENV)/.test-compiled
 	$(BIN)/python -m pytest $(PARALLEL) -m "matrix or campaign" $(ARGS)
 
 test-wheels: $(VENV)/.test-installed
@@ -75,7 +82,7 @@ test-minilm: $(VENV)/.minilm-installed $(VENV)/.test-installed
 # In-process tests only: what servers and services of other processes run is not counted. Signal handlers that raise
 # inside the tracer stop it, so the tests that interrupt calls are left out.
 COVERED = tests/keyspace tests/wire tests/patterns tests/web tests/adapters tests/operations tests/traps tests/blocking tests/sync
-coverage: $(VENV)/.test-installed
+coverage: $(VENV)/.test-compiled
 	$(BIN)/python -m pytest $(PARALLEL) -m "not matrix and not campaign" --cov --cov-report= --ignore tests/sync/test_interruptions.py $(COVERED)
 	$(BIN)/coverage report --fail-under=$$(cat tests/coverage_floor.txt)
 
