@@ -96,6 +96,22 @@ async def test_sec5_a_sign_out_at_identity_holds_at_scripture(server: Valkey, po
         assert await _read(scripture, laptop) == 200
 
 
+async def test_sec5_a_token_that_is_revoked_alone_is_refused_at_scripture(
+    server: Valkey, postgres: Postgres
+) -> None:
+    """Within a second; its sign-in stays active, also at scripture. Revoking it again changes nothing."""
+    async with _both(server, postgres) as (identity, scripture, _):
+        signed_in = await sign_in(identity, await register(identity))
+        first, refresh_token = _bearer(signed_in), signed_in.json()["refresh_token"]
+        assert await _read(scripture, first) == 200
+        for _ in range(2):
+            form = {"token": signed_in.json()["access_token"]}
+            assert (await identity.ask("POST", "/auth/revoke", data=form)).status_code == 200
+        await _within_a_second(401, lambda: _read(scripture, first))
+        answer = await identity.ask("POST", "/auth/refresh", json={"refresh_token": refresh_token})
+        assert await _read(scripture, _bearer(answer)) == 200
+
+
 async def test_sec5_without_identity_tokens_are_refused(server: Valkey, postgres: Postgres) -> None:
     """Administrators a second after the last list, users after their grace; who sends no token is served."""
     async with _both(server, postgres, **_SHORT_GRACE) as (identity, scripture, web):

@@ -149,7 +149,7 @@ async def test_an_address_can_be_required_to_be_confirmed(
 
 
 async def test_upkeep_deletes_what_no_longer_matters(server: Valkey, postgres: Postgres) -> None:
-    """Old events, expired codes, mails of yesterday and orphaned sign-ins go; everything else stays."""
+    """Old events, expired codes, mails of yesterday, orphaned sign-ins and old revocations go; no others."""
     async with opened("identity", server, postgres) as app:
         user = UUID((await sign_in(app, await register(app))).json()["user_id"])
         event = (
@@ -162,17 +162,23 @@ async def test_upkeep_deletes_what_no_longer_matters(server: Valkey, postgres: P
             "INSERT INTO identity.sign_ins (id, refresh_id, ip_address, user_agent, expires_at, ended_at)"
             " VALUES (gen_random_uuid(), :name, '', '', now(), now() - :age * interval '1 minute')"
         )
+        revoked = (
+            "INSERT INTO identity.revoked_tokens (id, revoked_at, revoked_by)"
+            " VALUES (:name, now() - :age * interval '1 minute', 1)"
+        )
         for name, age in (("old", 91), ("young", 89)):
             await execute(app, event, user=user, what=name, age=age)
         for name, age in (("old", 25), ("young", 23)):
             await execute(app, mail, to=name, age=age)
         for name, age in (("old", 61), ("young", 59)):
             await execute(app, sign_in_row, name=name, age=age)
+            await execute(app, revoked, name=name, age=age)
         await delete_old_rows(app.service.engine)
         for query in (
             "SELECT what FROM identity.security_events WHERE what IN ('old', 'young')",
             """SELECT "to" FROM identity.mails WHERE "to" IN ('old', 'young')""",
             "SELECT refresh_id FROM identity.sign_ins WHERE user_id IS NULL",
+            "SELECT id FROM identity.revoked_tokens",
         ):
             assert await execute(app, query) == ["young"]
         assert (

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 
 import httpx
+import jwt
 import psycopg
 import pytest
 
@@ -85,17 +86,20 @@ def test_what_needs_no_redis_works_and_the_rest_is_503(identity: Served, outage:
 def test_a_revocation_holds_on_a_process_that_never_received_it(
     identity: Served, places: dict[str, str], outage: Outage
 ) -> None:
-    """Without Redis, SQL decides about a revoked sign-in and about one whose user has a new role."""
-    ann, ended, promoted = newcomer(identity), newcomer(identity), newcomer(identity)
+    """Without Redis, SQL decides about a revoked sign-in or token and about one whose user has a new role."""
+    ann, ended, promoted, revoked = (newcomer(identity) for _ in range(4))
+    claims = jwt.decode(revoked.tokens["access_token"], options={"verify_signature": False})
     with psycopg.connect(
         places["EPHEMERA_DATABASE_URL"], autocommit=True
     ) as sql:  # without invalidation in Redis
         sql.execute("UPDATE identity.sign_ins SET ended_at = now() WHERE id = %s", (ended.sid,))
         sql.execute("UPDATE identity.users SET role = 'admin' WHERE id = %s", (promoted.id,))
+        sql.execute("INSERT INTO identity.revoked_tokens (id, revoked_by) VALUES (%s, 1)", (claims["jti"],))
     outage.begin()
     assert ann.profile().status_code == 200
     assert ended.profile().status_code == 401
     assert promoted.profile().status_code == 401
+    assert revoked.profile().status_code == 401
     outage.end()
     _wait_until_ready(identity)
 

@@ -111,7 +111,7 @@ async def key_set(service: Service, response: Response) -> KeySet:
 async def ended_sign_ins(
     service: Service, response: Response, after: Annotated[int, Query(ge=0, lt=2**63)] = 0
 ) -> EndedSignIns:
-    """The sign-ins that ended within the lifetime of an access token, or since a cursor, as digests."""
+    """What was revoked within the lifetime of an access token, or since a cursor: digests of ids."""
     response.headers["cache-control"] = "no-store"
     cursor, ended = await service.ended.after(after)
     return EndedSignIns(cursor=str(cursor), ended=ended)

@@ -258,7 +258,7 @@ class KeySet(BaseModel):
 
 
 class EndedSignIns(BaseModel):
-    """Digests of the sign-ins that ended since a cursor, and the next cursor."""
+    """Digests of the sign-ins and access tokens that ended since a cursor, and the next cursor."""
 
     cursor: str
     ended: list[str]

@@ -1,15 +1,16 @@
-"""The sign-ins that ended recently, for services that accept identity's access tokens.
+"""The sign-ins and tokens that were revoked recently, for services that accept identity's access tokens.
 
     GET /.well-known/ended-sign-ins                 {"cursor": "7213", "ended": ["5f1c...", ...]}
     GET /.well-known/ended-sign-ins?after=7213      those that ended since
 
 A service that verifies tokens by the key set alone would accept them until they expire, even after a
 sign-out, a role change or the reuse of a refresh token. Each of these ends sign-ins, and every access token
-names its own (the claim `family`). So it is enough to know which ended within the lifetime of an access
-token. The list has a digest of each id, `sha256(family)[:32]` in hexadecimal: it is public like the key set,
-needs no credentials, and reveals to a reader who does not hold the token only how many sign-ins ended.
+names its own (the claim `family`). An access token may also be revoked alone, by its id (the claim `jti`). So
+it is enough to know which of both ended within the lifetime of an access token. The list has a digest of each
+id, `sha256(id)[:32]` in hexadecimal: it is public like the key set, needs no credentials, and reveals to a
+reader who does not hold the token only how many were revoked.
 
-*Nothing is missed.* A sign-in's row has the number of the transaction that ended it. The cursor is the oldest
+*Nothing is missed.* A row has the number of the transaction that ended it. The cursor is the oldest
 transaction that was still running when the list was read, so what commits later comes with the next request,
 whichever process of identity answers it. Entries may be repeated.
 
@@ -24,11 +25,11 @@ from collections import deque
 from datetime import timedelta
 from hashlib import sha256
 
-from sqlalchemy import func, select, text
+from sqlalchemy import Text, cast, func, select, text, union_all
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera_services.identity.keys import ACCESS_TOKEN_LIFETIME
-from ephemera_services.identity.tables import sign_ins
+from ephemera_services.identity.tables import revoked_tokens, sign_ins
 
 _MAX_AGE = 0.1  # seconds
 _RETENTION = ACCESS_TOKEN_LIFETIME + timedelta(minutes=1)
@@ -36,7 +37,7 @@ _OLDEST_RUNNING = text("pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS
 
 
 class RevocationFeed:
-    """The ended sign-ins, as SQL has them."""
+    """The ended sign-ins and revoked tokens, as SQL has them."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
@@ -46,7 +47,7 @@ class RevocationFeed:
         self._reading = asyncio.Lock()
 
     async def after(self, cursor: int) -> tuple[int, list[str]]:
-        """The next cursor, and the digests of the sign-ins that ended since a cursor; 0 for all."""
+        """The next cursor, and the digests of what was revoked since a cursor; 0 for all."""
         async with self._reading:
             if time.monotonic() - self._read_at >= _MAX_AGE:
                 await self._read()
@@ -55,24 +56,27 @@ class RevocationFeed:
     async def _read(self) -> None:
         now = time.monotonic()
         recently = func.now() - _RETENTION
-        query = select(sign_ins.c.id, sign_ins.c.ended_by).where(
+        families = select(cast(sign_ins.c.id, Text).label("id"), sign_ins.c.ended_by).where(
             sign_ins.c.ended_by >= self._cursor, sign_ins.c.ended_at > recently
+        )
+        alone = select(revoked_tokens.c.id, revoked_tokens.c.revoked_by).where(
+            revoked_tokens.c.revoked_by >= self._cursor, revoked_tokens.c.revoked_at > recently
         )
         async with self._engine.connect() as sql:
             # First the oldest running transaction, then the rows: what commits in between is in both.
             oldest = (await sql.execute(select(_OLDEST_RUNNING))).scalar_one()
-            rows = (await sql.execute(query.order_by(sign_ins.c.ended_by))).all()
+            rows = (await sql.execute(union_all(families, alone).order_by("ended_by"))).all()
         while self._ended and self._ended[0][2] < now:
             self._ended.popleft()
         known = {digest for number, digest, _ in self._ended if number >= self._cursor}
         drop_at = now + _RETENTION.total_seconds()
         for row in rows:
-            digest = digest_of(str(row.id))
+            digest = digest_of(row.id)
             if digest not in known:
                 self._ended.append((row.ended_by, digest, drop_at))
         self._cursor, self._read_at = oldest, now
 
 
-def digest_of(family: str) -> str:
-    """The digest of a sign-in's id, as the list has it."""
-    return sha256(family.encode()).hexdigest()[:32]
+def digest_of(revoked: str) -> str:
+    """The digest of the id of a sign-in or of a token, as the list has it."""
+    return sha256(revoked.encode()).hexdigest()[:32]

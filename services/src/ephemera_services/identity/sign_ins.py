@@ -29,6 +29,7 @@ from typing import Any, NamedTuple, NoReturn
 from uuid import UUID, uuid4
 
 from sqlalchemy import delete, func, insert, select, text, update
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from ephemera import Store
@@ -43,7 +44,7 @@ from ephemera_services.identity.keys import (
     SessionRecord,
 )
 from ephemera_services.identity.security_log import Origin, SecurityEvent, record
-from ephemera_services.identity.tables import sign_ins, users
+from ephemera_services.identity.tables import revoked_tokens, sign_ins, users
 from ephemera_services.identity.user_locks import ENDED, lock_role, lock_user
 from ephemera_services.runtime import unauthorized
 
@@ -133,12 +134,14 @@ class SignIns:
         return issued
 
     async def is_valid(self, claims: Claims) -> bool:
-        """Whether, according to SQL, an access token's sign-in is active and its role is current."""
+        """Whether, according to SQL, an access token and its sign-in are active and its role is current."""
+        alone = select(revoked_tokens.c.id).where(revoked_tokens.c.id == claims.jti)
         query = select(users.c.role).where(
             users.c.id == sign_ins.c.user_id,
             sign_ins.c.id == UUID(claims.family),
             sign_ins.c.user_id == UUID(claims.sub),
             sign_ins.c.ended_at.is_(None),
+            ~alone.exists(),
         )
         async with self._engine.connect() as sql:
             role = (await sql.execute(query)).scalar_one_or_none()
@@ -188,7 +191,7 @@ class SignIns:
         """Sign out: end the sign-in of a token, and revoke the token."""
         await self.end(UUID(claims.sub), UUID(claims.family), "signed_out", origin)
         if claims.kind == "access":
-            await self.revoke_access(claims)
+            await self._revoked.revoke_token("access", claims.jti, until=claims.exp)
 
     async def end_by_refresh_token(self, claims: Claims, origin: Origin) -> None:
         """End the sign-in of its current refresh token; an older token ends nothing.
@@ -199,7 +202,11 @@ class SignIns:
         await self.end(user, sid, "signed_out", origin, refresh_id=claims.jti)
 
     async def revoke_access(self, claims: Claims) -> None:
-        """Revoke one access token; its sign-in stays active."""
+        """Revoke one access token; its sign-in stays active. SQL has it for other services."""
+        row = {"id": claims.jti, "revoked_by": _TRANSACTION}
+        adding = postgresql.insert(revoked_tokens).values(row).on_conflict_do_nothing()
+        async with self._engine.begin() as sql:
+            await sql.execute(adding)
         await self._revoked.revoke_token("access", claims.jti, until=claims.exp)
 
     async def end_all(self, user_id: UUID, change: Change | None = None, *, keep: UUID | None = None) -> int:

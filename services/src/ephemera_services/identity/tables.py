@@ -93,6 +93,14 @@ sign_ins = Table(
     ),
 )
 
+revoked_tokens = Table(
+    "revoked_tokens",
+    metadata,
+    Column("id", Text, primary_key=True, comment="of an access token that was revoked without its sign-in"),
+    _instant("revoked_at", now=True),
+    Column("revoked_by", BigInteger, nullable=False, comment="the transaction of it, for `revocation_feed`"),
+)
+
 documents = Table(
     "documents",
     metadata,

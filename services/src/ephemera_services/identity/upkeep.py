@@ -1,7 +1,7 @@
 """Deletes rows that no longer matter, every ten minutes.
 
 Old security events, expired codes, mails that could not be sent for a day, and the ended sign-ins of deleted
-users once no service can hold a valid token of theirs.
+users and the revoked tokens once no service can hold a valid token of theirs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ from sqlalchemy import delete, func
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from ephemera_services.identity.tables import mail_tokens, mails, security_events, sign_ins
+from ephemera_services.identity.tables import (
+    mail_tokens,
+    mails,
+    revoked_tokens,
+    security_events,
+    sign_ins,
+)
 from ephemera_services.runtime import cancel_and_wait
 
 logger = logging.getLogger(__name__)
@@ -36,6 +42,8 @@ async def delete_old_rows(engine: AsyncEngine) -> None:
         await sql.execute(delete(mail_tokens).where(mail_tokens.c.expires_at < func.now()))
         await sql.execute(delete(mails).where(mails.c.created_at < func.now() - _MAIL_RETENTION))
         await sql.execute(delete(sign_ins).where(orphaned))
+        expired = revoked_tokens.c.revoked_at < func.now() - _ORPHAN_RETENTION
+        await sql.execute(delete(revoked_tokens).where(expired))
 
 
 @asynccontextmanager

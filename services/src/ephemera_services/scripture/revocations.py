@@ -1,10 +1,10 @@
-"""Whether an access token's sign-in has ended: identity's list, asked at most every 400 ms.
+"""Whether an access token or its sign-in was revoked: identity's list, asked at most every 400 ms.
 
-A token is valid until it expires, unless its sign-in ended before: by a sign-out, a role change or a reused
-refresh token. Identity publishes the ended ones (`GET /.well-known/ended-sign-ins`, see its README). Requests
-with a token wait for a new list if the known one is older than `_MAX_AGE`; all waiting requests share one
-fetch. So a demotion holds here within a second, at the cost of two or three small requests per second and
-process.
+A token is valid until it expires, unless its sign-in ended before, by a sign-out, a role change or a reused
+refresh token, or its holder revoked it alone. Identity publishes the ids of both (`GET
+/.well-known/ended-sign-ins`, see its README). Requests with a token wait for a new list if the known one is
+older than `_MAX_AGE`; all waiting requests share one fetch. So a demotion holds here within a second, at the
+cost of two or three small requests per second and process.
 
 *When identity cannot be asked*, administrators are refused with 503 after a second, because a demotion might
 be unknown here. Other tokens are accepted for `revocations_grace` after the last list, and then refused with
@@ -38,7 +38,7 @@ class _List(msgspec.Struct):
 
 
 class Revocations:
-    """The ended sign-ins that this process knows."""
+    """The ended sign-ins and revoked tokens that this process knows."""
 
     def __init__(self, settings: Settings, http: httpx.AsyncClient) -> None:
         self._url = settings.revocations_url()
@@ -51,7 +51,7 @@ class Revocations:
         self._fetching: asyncio.Task[None] | None = None
 
     async def check(self, claims: Claims, *, admin: bool) -> None:
-        """Raise 401 if the sign-in has ended, and 503 if that cannot be known."""
+        """Raise 401 if the sign-in or the token has ended, and 503 if that cannot be known."""
         if self._url is None:
             return
         if time.monotonic() - self._read_at > _MAX_AGE:
@@ -59,7 +59,7 @@ class Revocations:
         age = time.monotonic() - self._read_at
         if age > (_TIMEOUT if admin else max(_TIMEOUT, self._grace)):
             raise unavailable("Whether you are still signed in cannot be checked; please try again.")
-        if claims.family is None or _digest(claims.family) in self._ended:
+        if claims.family is None or not self._ended.isdisjoint(map(_digest, (claims.family, claims.jti))):
             raise unauthorized("The access token was revoked: sign in again.")
 
     async def aclose(self) -> None:
@@ -93,5 +93,5 @@ class Revocations:
         self._cursor, self._read_at = found.cursor, began
 
 
-def _digest(family: str) -> str:
-    return sha256(family.encode()).hexdigest()[:32]
+def _digest(revoked: str) -> str:
+    return sha256(revoked.encode()).hexdigest()[:32]
