@@ -22,6 +22,10 @@ _FLAGS = (
     "--no-first-run",
     "--disable-sync",
 )
+STORAGE_BLOCKED = """for (const name of ["localStorage", "sessionStorage"]) {
+    Object.defineProperty(window, name, { get() { throw new DOMException("denied", "SecurityError"); } });
+}"""
+"""What a browser does that blocks the data of sites, as a script for `add_init_script`."""
 _TIMEOUT = 60_000  # milliseconds; machines that run tests are busy
 
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from benchmarks.feed_headlines import STORIES
-from tests.browsers import running_browser
+from tests.browsers import STORAGE_BLOCKED, running_browser
 from tests.services.feed_users import TOKEN, Caller, feeding, texts, working
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -64,8 +64,9 @@ def browser() -> Iterator[Any]:
 class Visit:
     """The page in a browser profile of its own."""
 
-    def __init__(self, browser: Any, caller: Caller, **options: Any) -> None:
+    def __init__(self, browser: Any, caller: Caller, script: str = "", **options: Any) -> None:
         self.context = browser.new_context(**{"viewport": LOOKS[0][1], **options})
+        self.context.add_init_script(script)
         self.problems: list[str] = []
         self.hosts: set[str] = set()
         self.page = self.context.new_page()
@@ -115,6 +116,17 @@ def test_a_reader_signs_in_with_a_token_that_stays_in_the_tab(visit: Visit, call
     policy = caller.http.get("/", headers={"authorization": ""}).headers["content-security-policy"]
     assert "default-src 'self'" in policy
     assert "unsafe" not in policy
+
+
+def test_it_works_where_storage_is_blocked(browser: Any, caller: Caller) -> None:
+    """Where the browser refuses its storage, the token lasts as long as the page."""
+    visiting = Visit(browser, caller, STORAGE_BLOCKED)
+    visiting.sign_in()
+    playwright.expect(visiting.articles.first).to_be_visible()
+    visiting.page.get_by_role("button", name="Sign out").click()
+    playwright.expect(visiting.page.get_by_label("Token")).to_be_visible()
+    visiting.context.close()
+    assert visiting.problems == []
 
 
 def test_reading_an_item_marks_it(visit: Visit) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ephemera_services.runtime import DEMO_PASSWORD
-from tests.browsers import running_browser
+from tests.browsers import STORAGE_BLOCKED, running_browser
 from tests.services.league_users import LIVE_MATCH, league, referee, signed_in, sql, until
 from tests.services.services import Served
 
@@ -20,10 +20,6 @@ _HIDE = """hidden => {
 }"""
 
 
-_BLOCKED = """for (const name of ["localStorage", "sessionStorage"]) Object.defineProperty(window, name, {
-    get() { throw new DOMException("denied", "SecurityError"); },
-});"""
-"""What a browser does that blocks the data of sites."""
 _KEPT_OF_USERS = "Object.keys(localStorage).filter((key) => /^league:[0-9]+:/.test(key)).length"
 
 
@@ -181,6 +177,26 @@ def test_without_a_network_the_snapshot_is_shown_with_its_mark(visit: Visit) -> 
     playwright.expect(visit.mark).to_be_hidden()
 
 
+def test_a_stale_page_is_requested_again_soon(visit: Visit) -> None:
+    """Who gets a stale page, which another process is loading, asks once more; then as usual."""
+
+    def make_stale(route: Any) -> None:
+        """The answer of a process whose page has expired half a minute ago."""
+        answer = route.fetch()
+        route.fulfill(response=answer, headers={**answer.headers, "cache-status": "ephemera; hit; ttl=-30"})
+
+    visit.page.route("**/api/league/table", make_stale)
+    visit.polled("/api/league/table", 25)
+    playwright.expect(visit.mark).to_be_visible()
+    visit.polled("/api/league/table", 3)
+    before = len(visit.asked)
+    visit.later(10)
+    assert visit.asked[before:] == []
+    visit.page.unroute("**/api/league/table")
+    visit.polled("/api/league/table", 15)
+    playwright.expect(visit.mark).to_be_hidden()
+
+
 def test_a_match_asks_for_the_parts_that_have_moved(visit: Visit, served: Served) -> None:
     """A match polls its versions, and after a comment asks for those alone; what is being written stays."""
     visit.tab("Live")
@@ -249,7 +265,7 @@ def test_a_session_that_has_ended_is_noticed(visit: Visit) -> None:
 
 def test_it_works_where_storage_is_blocked(browser: Any, served: Served) -> None:
     """With the data of sites blocked, a browser refuses its storage: the page reads, signs in and votes."""
-    visiting = Visit(browser, served, _BLOCKED)
+    visiting = Visit(browser, served, STORAGE_BLOCKED)
     visiting.tab("Schedule")
     visiting.shows("Reactor")
     visiting.page.goto(f"{served.url}/#/match/{LIVE_MATCH}")

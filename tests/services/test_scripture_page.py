@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from ephemera.embedded import Valkey
-from tests.browsers import running_browser
+from tests.browsers import STORAGE_BLOCKED, running_browser
 from tests.services.scripture_readers import UNLIMITED, reading
 from tests.services.services import Served
 
@@ -44,9 +44,10 @@ def browser() -> Iterator[Any]:
 class Visit:
     """The page in a browser profile of its own."""
 
-    def __init__(self, browser: Any, served: Served, **options: Any) -> None:
+    def __init__(self, browser: Any, served: Served, script: str = "", **options: Any) -> None:
         self.served = served
         self.context = browser.new_context(**{"viewport": DESK, **options})
+        self.context.add_init_script(script)
         self.problems: list[str] = []
         self.hosts: set[str] = set()
         self.page = self.context.new_page()
@@ -103,6 +104,32 @@ def test_a_reader_turns_pages_and_opens_a_verse(visit: Visit) -> None:
     visit.shows("#verses", "now faith, hope, and love remain")
     visit.page.reload()
     visit.shows("#verses", "now faith, hope, and love remain")
+
+
+def test_it_works_where_storage_is_blocked(browser: Any, served: Served) -> None:
+    """Where the browser refuses its storage, the chosen translation lasts as long as the page."""
+    visiting = Visit(browser, served, STORAGE_BLOCKED)
+    visiting.open("#/read/1cor/13")
+    visiting.page.locator("#translation").select_option("web")
+    visiting.shows("#verses", "now faith, hope, and love remain")
+    visiting.context.close()
+    assert visiting.problems == []
+
+
+def test_what_was_asked_for_last_is_shown(visit: Visit) -> None:
+    """A chapter that arrives after another one was opened does not replace it."""
+    visit.open("#/read/gen/1")
+    held: list[Any] = []
+    visit.page.route("**/chapters/john.1?*", lambda route: held.append(route))
+    visit.page.locator("#book").select_option("john")
+    visit.page.wait_for_function("location.hash === '#/read/john'")
+    visit.page.locator("#book").select_option("rom")
+    visit.shows("#title", "Romans 8")
+    with visit.page.expect_response("**/chapters/john.1?*"):
+        held[0].continue_()
+    playwright.expect(visit.page.locator("body")).to_have_attribute("data-ready", "3")
+    visit.shows("#title", "Romans 8")
+    playwright.expect(visit.page.locator("#notice")).to_be_hidden()
 
 
 def test_a_search_marks_what_it_found(visit: Visit) -> None:

@@ -3,6 +3,7 @@
 // one. Whatever insights contain is shown as text; the service admits only links of http and https.
 
 const STORED = "feed:reader";
+const storage = (() => { try { return window.sessionStorage; } catch { return null; } })(); // null where the browser blocks it
 const RETRY = 3000; // milliseconds until a lost stream of events is opened again
 const $ = (id) => document.getElementById(id);
 const state = { user: "", token: "", cursor: null, version: 0, items: [], events: null };
@@ -191,7 +192,7 @@ async function listen() {
 async function signIn(user, token) {
   Object.assign(state, { user, token });
   await load();
-  sessionStorage.setItem(STORED, JSON.stringify({ user, token }));
+  storage?.setItem(STORED, JSON.stringify({ user, token }));
   $("sign-in").hidden = true;
   $("feed").hidden = $("who").hidden = false;
   $("who").firstElementChild.textContent = user;
@@ -201,7 +202,7 @@ async function signIn(user, token) {
 
 function signOut(message = "") {
   state.events?.abort();
-  sessionStorage.removeItem(STORED);
+  storage?.removeItem(STORED);
   Object.assign(state, { user: "", token: "", items: [], version: 0, cursor: null });
   $("items").replaceChildren();
   document.title = "Feed";
@@ -233,6 +234,6 @@ $("news").addEventListener("click", () => busy($("news"), async () => {
   $("feed").querySelector("h1").focus();
 }));
 
-const kept = JSON.parse(sessionStorage.getItem(STORED) ?? "null");
+const kept = JSON.parse(storage?.getItem(STORED) ?? "null");
 if (kept) signIn(kept.user, kept.token).catch((refused) => signOut(refused.message));
 else signOut();

@@ -2,8 +2,9 @@
 "use strict";
 
 const find = (selector) => document.querySelector(selector);
-const state = { translations: [], translation: "", books: [], shown: 0, searched: null, about: null };
+const state = { translations: [], translation: "", books: [], shown: 0, round: 0, searched: null, about: null };
 const LAST = "scripture.translation";
+const storage = (() => { try { return window.localStorage; } catch { return null; } })(); // null where the browser blocks it
 const EXAMPLES = ["What is said about love?", "Who is the light of the world?", "What comes of hope and patience?"];
 const ORIGINS = { exact: "Answered before.", semantic: "From the answer to a similar question.", asked: "" };
 
@@ -34,6 +35,18 @@ async function get(path, parameters = {}) {
   return response.json();
 }
 
+class Superseded extends Error {}
+
+/* The same for what is on the screen: an answer that comes after another screen was opened is not shown. */
+async function getShown(path, parameters) {
+  const round = state.round;
+  try {
+    return await get(path, parameters);
+  } finally {
+    if (round !== state.round) throw new Superseded();
+  }
+}
+
 /* "john.3.16" as people write it. */
 function referenceOf(id) {
   const [book, chapter, verse] = id.split(".");
@@ -62,7 +75,7 @@ function quotation(passage, ranges = []) {
 async function loadTranslations() {
   state.translations = (await get("translations")).translations;
   const known = state.translations.map((each) => each.id);
-  const wanted = [localStorage.getItem(LAST), "kjv", ...known];
+  const wanted = [storage?.getItem(LAST), "kjv", ...known];
   find("#translation").replaceChildren(
     ...state.translations.map((each) => make("option", { value: each.id, textContent: each.id.toUpperCase(), title: each.name })));
   await choose(wanted.find((each) => known.includes(each)) || "");
@@ -70,7 +83,7 @@ async function loadTranslations() {
 
 async function choose(translation) {
   state.translation = translation;
-  localStorage.setItem(LAST, translation);
+  storage?.setItem(LAST, translation);
   find("#translation").value = translation;
   const chosen = state.translations.find((each) => each.id === translation);
   find("#rights").textContent = chosen ? `${chosen.name}. ${chosen.rights}` : "";
@@ -87,7 +100,7 @@ async function showChapter(bookId, number, verse) {
   const book = state.books.find((each) => each.id === bookId) || state.books[0];
   if (!book) throw new Error("There is nothing to read yet.");
   const chapter = number in book.chapters ? number : Object.keys(book.chapters)[0];
-  const found = await get(`chapters/${book.id}.${chapter}`, { translation: state.translation });
+  const found = await getShown(`chapters/${book.id}.${chapter}`, { translation: state.translation });
   find("#book").value = book.id;
   find("#title").textContent = document.title = `${book.name} ${chapter}`;
   find("#chapters").replaceChildren(...Object.keys(book.chapters).map((each) => {
@@ -98,7 +111,7 @@ async function showChapter(bookId, number, verse) {
   find("#verses").replaceChildren(...found.verses.map((each) => {
     const button = make("button", { type: "button", className: "verse", id: `v${each.verse}` },
       make("sup", { textContent: each.verse }), each.text);
-    button.addEventListener("click", () => openVerse(each.passage_id).catch((problem) => notice(problem.message)));
+    button.addEventListener("click", () => attempt(() => openVerse(each.passage_id)));
     return button;
   }));
   const all = allChapters();
@@ -118,7 +131,7 @@ async function showChapter(bookId, number, verse) {
 }
 
 async function openVerse(id) {
-  const passage = await get(`passages/${id}`, { include: "words,xrefs" });
+  const passage = await getShown(`passages/${id}`, { include: "words,xrefs" });
   find("#verse-title").textContent = passage.reference;
   find("#verse-texts").replaceChildren(...Object.entries(passage.texts).flatMap(([translation, text]) => {
     const named = state.translations.find((each) => each.id === translation);
@@ -140,7 +153,7 @@ async function openVerse(id) {
 
 async function search(words, book, offset = 0) {
   const parameters = { q: words, translation: state.translation, offset, ...(book ? { book } : {}) };
-  const page = await get("search", parameters);
+  const page = await getShown("search", parameters);
   const hits = page.passages.map((each) => quotation(each, each.highlights));
   if (offset) find("#hits").append(...hits);
   else find("#hits").replaceChildren(...hits);
@@ -160,7 +173,7 @@ async function showSearch(words, book) {
   find("#hits").replaceChildren();
   find("#found").textContent = "";
   find("#more").hidden = true;
-  const { topics } = await get("topics", { limit: 12 });
+  const { topics } = await getShown("topics", { limit: 12 });
   find("#topics").replaceChildren(...topics.map((each) => make("div", { className: "topic" },
     make("h2", { textContent: each.title }), make("p", { className: "soft", textContent: each.summary }),
     make("div", {}, ...each.passages.map((id) => make("a", { href: passageUrl(id), textContent: referenceOf(id) }))))));
@@ -240,6 +253,7 @@ async function ask(question) {
 }
 
 async function show() {
+  state.round += 1;
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
   const [part, ...rest] = path.split("/");
   const tab = ["read", "search", "ask"].includes(part) ? part : "read";
@@ -261,7 +275,7 @@ async function attempt(work) {
   try {
     await work();
   } catch (problem) {
-    notice(problem.message);
+    if (!(problem instanceof Superseded)) notice(problem.message);
   }
   document.body.dataset.ready = String(++state.shown);
 }
@@ -285,6 +299,7 @@ find("#more").addEventListener("click", () => attempt(() => search(state.searche
 find("#ask-form").addEventListener("submit", async (event) => {
   event.preventDefault();
   const button = event.target.querySelector("button");
+  if (button.disabled) return; // an example was pressed while the last answer is written
   button.disabled = true;
   await attempt(() => ask(event.target.question.value));
   button.disabled = false;
