@@ -395,7 +395,7 @@ async function drawClubs() {
       ({ name, number }) => change("PUT", `admin/players/${each.id}`, { name, number: number ? Number(number) : null })), button("Remove", () => change("DELETE", `admin/players/${each.id}`, undefined, "Removed. The history can undo it."), "quiet")))),
     form([field("No.", "number", { type: "number", min: 1, max: 999 }), field("New player", "name", { required: true, maxLength: 100 })], "Add", ({ name, number }) => change("POST", `admin/clubs/${club.id}/players`, { name, number: number ? Number(number) : null })),
     button("Remove the club", () => change("DELETE", `admin/clubs/${club.id}`, undefined, "Removed. The history can undo it."), "danger"));
-  return [el("h1", {}, "Clubs"), form([field("New club", "name", { required: true, maxLength: 100 })], "Create", ({ name }) => change("POST", "admin/clubs", { name })), el("p", {}), el("div", { className: "grid" }, ...clubs.map(card))];
+  return [el("h1", {}, "Clubs"), form([field("New club", "name", { required: true, maxLength: 100 })], "Create", ({ name }) => change("POST", "admin/clubs", { name })), el("div", { className: "grid" }, ...clubs.map(card))];
 }
 
 // --- people ---------------------------------------------------------------------------------------------------------------
@@ -407,7 +407,7 @@ async function drawComments() {
     comments.length ? el("ul", { className: "list card" }, ...comments.map((each) => el("li", {}, el("span", { className: "grow" }, each.text, el("br"), el("span", { className: "muted" }, `${each.by}, ${time(each.at)} · ${each.match}`)),
       button("Remove", () => change("DELETE", `admin/comments/${each.id}`, undefined, "Removed. The history can undo it."), "plain"),
       button("Erase", () => confirmThen("Erase the comment?", "Its text is not kept: this cannot be undone.", "Erase", () => change("DELETE", `admin/comments/${each.id}?erase=true`, undefined, "Erased.")), "danger"))))
-      : empty("No comment is like this.")];
+      : empty(search ? "No comment is like this." : "No one has written a comment yet.")];
 }
 
 async function drawUsers() {

@@ -7,6 +7,7 @@
 const LIVE = 4000, QUIET = 20000, HIDDEN = 60000; // milliseconds from one poll to the next
 const OLDEST = 14 * 24 * 3600 * 1000; // milliseconds after which a snapshot is not shown
 const STALE = 10; // seconds after its expiry from which a page is marked as stale
+const SOON = 2; // seconds after which a stale page is requested once more: its new version is being loaded
 
 const TABS = {
   Live: { Matches: { every: LIVE, paths: () => ["api/matches/live"], fetch: fetchLive, draw: drawLive } },
@@ -103,7 +104,9 @@ async function poll() {
     if (answers.some((each) => each.changed) || !content.dataset.drawn) {
       draw(view, answers.map((each) => each.body));
     }
-    mark.hidden = !answers.some((each) => each.stale);
+    const stale = answers.some((each) => each.stale);
+    if (stale && mark.hidden) after = SOON;
+    mark.hidden = !stale;
   } catch (problem) {
     if (round !== state.round) return;
     after = problem.after;
@@ -375,7 +378,7 @@ function rounds(rows) {
 }
 
 const AROUND = ["api/predictions", "api/league/results"]; // what is next and what was last: below the live matches
-const NEAR = 4; // of each
+const NEAR = 3; // of each
 
 async function fetchLive() {
   const due = Date.now() - state.around >= QUIET;
@@ -416,7 +419,7 @@ function drawClub([club]) {
   const played = club.matches.filter((row) => row.score).reverse();
   const ahead = club.matches.filter((row) => !row.score);
   return el("div", {}, el("div", { className: "card hero big" }, el("span", {}), el("b", { className: "club" }, crest(club.club), club.club), el("span", {})),
-    el("h2", {}, "Next"), ahead.length ? cards(ahead.slice(0, 4)) : empty("No further match is planned."),
+    el("h2", {}, "Next"), ahead.length ? cards(ahead.slice(0, NEAR)) : empty("No further match is planned."),
     el("h2", {}, "Played"), played.length ? cards(played) : empty("No match was played yet."));
 }
 
