@@ -21,12 +21,20 @@ import msgspec
 from ephemera_services.slides.chart_data import chart_data
 from ephemera_services.slides.deck import Column, Layout, SlideContent, table_of
 from ephemera_services.slides.frame_words import frame_words
-from ephemera_services.slides.key_sentences import MAX_BULLETS, SentencePicker, first, headline
-from ephemera_services.slides.text_structure import is_caption, sentences
+from ephemera_services.slides.key_sentences import (
+    MAX_BULLETS,
+    MAX_WORDS,
+    SentencePicker,
+    continued,
+    first,
+    headline,
+)
+from ephemera_services.slides.text_structure import is_abbreviated, is_caption, sentences
 
 _FRAME = 3  # title, agenda and sources
 _MAX_NOTES = 2_000  # characters
 _COLUMN_BULLETS = 4
+_MAX_BYLINES = 3
 _NUMBERED = re.compile(r"(\d{1,2}(?:\.\d{1,2})*)[.)]?\s+(?=[^\W\d_])")
 
 
@@ -59,7 +67,7 @@ def plan_deck(topic: str, slides: int, language: str, sections: Sequence[Section
     room = slides - _FRAME if framed else slides
     if not sections:
         return _skeleton(topic, room, language, framed=framed)
-    title, body = _title_of(_without_numbers(sections))
+    subtitle, body = _title_of(_without_numbers(sections), framed=framed)
     body = _divided(_reduced(body, room), room)
     content = _content(body)
     agenda = _agenda(content, body)
@@ -68,9 +76,9 @@ def plan_deck(topic: str, slides: int, language: str, sections: Sequence[Section
         return content
     words = frame_words(language)
     documents = list(dict.fromkeys(section.document for section in sections))
-    subtitle = [title] if title and title.casefold() != topic.casefold() else []
+    named = " · ".join(each for each in subtitle if each.casefold() != topic.casefold())
     return [
-        SlideContent(layout="title", title=topic, bullets=subtitle, sources=documents),
+        SlideContent(layout="title", title=topic, bullets=[named] if named else [], sources=documents),
         SlideContent(layout="agenda", title=words.agenda, bullets=agenda),
         *content,
         SlideContent(layout="closing", title=words.sources, sources=documents),
@@ -110,22 +118,37 @@ def _renamed(section: Section, heading: str) -> Section:
     return section._replace(heading=heading, tables=tables)
 
 
-def _title_of(sections: Sequence[Section]) -> tuple[str, list[Section]]:
-    """The title of a document, which is not a section, and the others."""
+def _title_of(sections: Sequence[Section], *, framed: bool) -> tuple[list[str], list[Section]]:
+    """The title of a document, which is not a section, with the authors and dates below it; the others."""
     top, *others = sections
+    lines = top.text.split("\n\n")
     if not others and top.heading and len(sentences(top.text)) > MAX_BULLETS:
-        return top.heading, [top._replace(heading="")]  # too much for a slide: it is divided
+        return [top.heading], [top._replace(heading="")]  # too much for a slide: it is divided
+    if framed and others and not top.heading and _is_byline(top):
+        return lines, others  # lines above the first heading
     is_title = top.heading and (
         top.level == 0
         or (others and all(section.level > top.level for section in others))
-        or (top.is_divider and others and others[0].level <= top.level)
+        or (others and others[0].level <= top.level and (top.is_divider or (framed and _is_byline(top))))
     )
     if not is_title:
-        return "", list(sections)
-    if top.is_divider and others:
-        return top.heading, others
+        return [], list(sections)
+    is_short = framed and not top.tables and len(top.text.split()) <= MAX_WORDS
+    if others and (top.is_divider or is_short):
+        return [top.heading, *filter(None, lines)], others
     level = min((section.level for section in others), default=1)
-    return top.heading, [top._replace(level=level), *others]
+    return [top.heading], [top._replace(level=level), *others]
+
+
+def _is_byline(section: Section) -> bool:
+    """Whether its text is no more than names and dates: a few lines, none of them a sentence."""
+    lines = section.text.split("\n\n")
+    return not section.tables and len(lines) <= _MAX_BYLINES and not any(map(_is_prose, lines))
+
+
+def _is_prose(line: str) -> bool:
+    ends = line[-1:] in (".", "!", "?") and not is_abbreviated(line)
+    return not line or ends or len(line.split()) > MAX_WORDS
 
 
 def _reduced(sections: list[Section], room: int) -> list[Section]:
@@ -167,7 +190,7 @@ def _content(sections: Sequence[Section]) -> list[SlideContent]:
     for section in sections:
         found = sentences(_without_captions(section.text))
         title = section.heading or headline(first(found) or section.document)
-        bullets = picker.pick(title, found)
+        bullets = picker.pick(title, found if section.heading else continued(title, found))
         if not bullets and (found or not section.tables):
             slides.append(SlideContent(layout="section", title=title, sources=[section.document]))
         if bullets:

@@ -1,8 +1,8 @@
 """Chooses the sentences of a passage that a slide shows, and shortens them to a bullet's length.
 
 Nothing is rephrased. Sentences with figures and dates come first, then those about the heading, then those at
-the beginning. A long sentence is cut to the clauses with its figures, and an
-ellipsis says where.
+the beginning. A long sentence is cut to the clauses with its figures, after a bullet with its beginning if
+there is room. An ellipsis says where it was cut; remarks in brackets are left out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,21 @@ _CLAUSE = re.compile(r"(?<=[,;:])\s+|\s+(?=[–—-]\s)")
 _DASH = re.compile(r"^[–—-]\s+")  # before a clause that begins a part
 _WORD = re.compile(r"[^\W\d_]{4,}")
 _LETTER = re.compile(r"[^\W_]")
-_FIGURE = re.compile(r"\d+")
+_FIGURE = re.compile(r"\d+(?:[.,:]\d+)*")
+_REMARK = re.compile(r"\s*\([^()\d]*\)")
+_RELATIVE = re.compile(r"(?:which|who|whose|whom|welche\w*|deren|dessen|qui|dont|котор\w+|któr\w+|kter\w+)\b")
+_AND = re.compile(r"^(?:and|und|et|oraz|ve|και|и|а)\s+")
+_CONNECTED = re.compile(
+    r"(?:and|or|but|that is|und|oder|aber|et|ou|oraz|lub|czyli|nebo|ve|και|ή|и|а|но|или|то есть)\s"
+    r"|(?:i\.\s?e|d\.\s?h|tzn|tj|т\.\s?е)\."
+)
+_JOINT = {
+    "after", "although", "and", "because", "before", "but", "that", "until", "when", "where", "whereas",
+    "which", "while", "who", "und", "oder", "et", "mais", "qui", "y", "que", "и", "или", "после", "ve", "και",
+}  # fmt: skip
+"""Words at which a clause that is too long may be divided."""
+_LOOSE = re.compile(r"(?:\s+(?:[^\W\d_A-ZА-Я]{1,3}|\d{1,2}))+$")
+"""Words at the end of a cut text that only lead on to what was cut."""
 _LONG = 35  # words
 
 
@@ -33,8 +47,8 @@ class SentencePicker:
         if len(sentences) > 1:
             self._used.add(_folded(heading))  # a title that is a sentence
         fresh = self._fresh(sentences, _MIN_WORDS) or self._fresh(sentences, 1)
-        scored = sorted(fresh, key=lambda each: (-_score(each[1], about), each[0]))[:limit]
-        chosen = [sentence for _, sentence in sorted(scored)]
+        scored = sorted(fresh, key=lambda each: (-_score(each[1], about), each[0]))
+        chosen = [sentence for _, sentence in sorted(_that_fit(scored, limit))]
         self._used.update(map(_folded, chosen))
         return _bullets(chosen, limit)
 
@@ -47,6 +61,19 @@ class SentencePicker:
             if len(sentence.split()) >= least and _LETTER.search(sentence) and folded not in self._used:
                 found.setdefault(folded, (at, sentence))
         return list(found.values())
+
+
+def _that_fit(scored: Sequence[tuple[int, str]], limit: int) -> list[tuple[int, str]]:
+    """The first ones for which there is room: one that is cut needs a bullet more, for its beginning."""
+    chosen: list[tuple[int, str]] = []
+    room = limit
+    for at, sentence in scored:
+        parts = _parts(sentence)
+        needed = 1 if shorten(sentence) == parts[0] else 2
+        if needed <= room:
+            chosen.append((at, sentence))
+            room -= needed
+    return chosen or list(scored[:limit])
 
 
 def words(text: str) -> set[str]:
@@ -66,8 +93,20 @@ def headline(text: str, limit: int = 8) -> str:
         (at for at in range(1, len(clauses)) if len(" ".join(clauses[:at]).split()) > 2), len(clauses)
     )
     parts = " ".join(clauses[:named]).split()
-    shown = parts if len(parts) <= limit + 3 else parts[:limit]
-    return " ".join(shown).rstrip(".,;:!?") + ("" if shown == parts else "…")
+    if len(parts) <= limit + 3:
+        return " ".join(parts).rstrip(".,;:!?")
+    return _LOOSE.sub("", " ".join(parts[:limit])).rstrip(".,;:!?") + "…"
+
+
+def continued(title: str, sentences: Sequence[str]) -> list[str]:
+    """The sentences below a title that is the beginning of the first one, which goes on from there."""
+    start = title.rstrip("…")
+    return [
+        f"…{sentence[len(start) :].lstrip(' ,;:')}"
+        if at == 0 and sentence.startswith(start) and len(sentence) > len(start) + 1
+        else sentence
+        for at, sentence in enumerate(sentences)
+    ]
 
 
 def _score(sentence: str, about: set[str]) -> float:
@@ -77,14 +116,14 @@ def _score(sentence: str, about: set[str]) -> float:
 
 
 def _bullets(sentences: Sequence[str], limit: int) -> list[str]:
-    """The sentences, shortened; further parts of them with figures while there is room."""
+    """The sentences, shortened; while there is room, their beginnings, and further parts with figures."""
     room, bullets = limit - len(sentences), list[str]()
     for sentence in sentences:
         best = shorten(sentence)
-        for part in _parts(sentence):
+        for at, part in enumerate(_parts(sentence)):
             if part == best:
                 bullets.append(_balanced(part))
-            elif room > 0 and _figures(part):
+            elif room > 0 and (at == 0 or _figures(part)):
                 bullets.append(_balanced(part))
                 room -= 1
     return bullets
@@ -92,18 +131,62 @@ def _bullets(sentences: Sequence[str], limit: int) -> list[str]:
 
 def _parts(sentence: str) -> list[str]:
     """A sentence in parts of whole clauses, each short enough; an ellipsis says that one is not the first."""
-    if len(sentence.split()) <= MAX_WORDS:
-        return [" ".join(sentence.split())]
-    parts: list[str] = []
-    for clause in _clauses(sentence):
-        longer = f"{parts[-1]} {clause}" if parts else clause
-        if parts and len(longer.split()) <= MAX_WORDS:
-            parts[-1] = longer
-        else:
-            parts.append(_DASH.sub("", clause))
-    shown = [_window(part.split()) if len(part.split()) > MAX_WORDS else part for part in parts]
+    whole = " ".join(sentence.split())
+    if len(whole.split()) > MAX_WORDS:
+        whole = _REMARK.sub("", whole)
+    if len(whole.split()) <= MAX_WORDS:
+        return [whole.rstrip(";,")]
+    parts: list[list[str]] = []
+    for clause in _in_order(list(_clauses(whole))):
+        if parts and _count(parts[-1]) + _count([clause]) <= MAX_WORDS:
+            parts[-1].append(clause)
+            continue
+        loose = parts[-1].pop() if parts and len(parts[-1]) > 1 and _leads_on(parts[-1][-1], clause) else ""
+        parts.append([f"{loose} {clause}".strip()])
+    shown = [piece for part in parts for piece in _divided(_DASH.sub("", " ".join(part)))]
     stripped = [part.rstrip(",;: ") for part in shown]
-    return [part if at == 0 or part[0] == "…" else f"…{part}" for at, part in enumerate(stripped)]
+    return [
+        part if at == 0 or part[0] == "…" else f"…{_AND.sub('', part, count=1)}"
+        for at, part in enumerate(stripped)
+    ]
+
+
+def _count(clauses: Sequence[str]) -> int:
+    return sum(len(clause.split()) for clause in clauses)
+
+
+def _leads_on(clause: str, following: str) -> bool:
+    """Whether a short clause is rather the beginning of the one behind it, as in "that is, more than"."""
+    is_short = len(clause.split()) <= _MIN_WORDS + 1
+    return is_short and _CONNECTED.match(clause) is not None and _count([clause, following]) <= MAX_WORDS
+
+
+def _in_order(clauses: list[str]) -> list[str]:
+    """The clauses, with a relative one in the middle of the sentence behind the others."""
+    relative = [
+        at for at, clause in enumerate(clauses) if 0 < at < len(clauses) - 1 and _RELATIVE.match(clause)
+    ]
+    if not relative or len(clauses[0].split()) < _MIN_WORDS:
+        return clauses
+    at = relative[0]
+    before = clauses[at - 1].rstrip(",")
+    return [*clauses[: at - 1], f"{before} {clauses[at + 1]}", *clauses[at + 2 :], clauses[at]]
+
+
+def _divided(part: str) -> list[str]:
+    """A part that is too long, divided at a word that joins its halves, or else cut."""
+    split = _AND.sub("", part, count=1).split() if len(part.split()) == MAX_WORDS + 1 else part.split()
+    if len(split) <= MAX_WORDS:
+        return [" ".join(split)]
+    joints = [
+        at
+        for at in range(_MIN_WORDS + 1, min(MAX_WORDS + 1, len(split) - _MIN_WORDS))
+        if split[at] in _JOINT and not _FIGURE.match(split[at + 1])
+    ]
+    if not joints:
+        return [_window(split)]
+    at = min(joints, key=lambda at: abs(len(split) - 2 * at))
+    return [" ".join(split[:at]), *_divided(" ".join(split[at:]))]
 
 
 def _clauses(sentence: str) -> Iterator[str]:
@@ -140,8 +223,10 @@ def _window(parts: list[str]) -> str:
             start = figures[0]
         elif start + room < len(parts) and len(parts) - MAX_WORDS <= figures[0]:
             start, room = len(parts) - MAX_WORDS, MAX_WORDS
-    shown = " ".join(parts[start : start + room]).rstrip(",;:")
-    return f"{'…' if start else ''}{shown}{'…' if start + room < len(parts) else ''}"
+    shown = " ".join(parts[start : start + room])
+    if start + room < len(parts):
+        shown = _LOOSE.sub("", shown).rstrip(",;:") + "…"
+    return f"{'…' if start else ''}{shown.rstrip(',;:')}"
 
 
 def _folded(sentence: str) -> str:

@@ -182,9 +182,7 @@ def place(slide: SlideContent, theme: Theme) -> PlacedSlide:
     """Fit a slide's text into the slots of its layout."""
     title, *others = SLOTS[slide.layout]
     texts = [_fitted(title, [slide.title], theme)]
-    for slot, paragraphs, first in _filled(slide, others):
-        if any(paragraphs):
-            texts.append(_fitted(slot, paragraphs, theme, first))
+    texts += _columns([each for each in _filled(slide, others) if any(each[1])], theme)
     if slide.sources and slide.layout not in ("title", "closing"):
         texts.append(_fitted(SOURCES, [", ".join(slide.sources)], theme))
     table = None
@@ -209,6 +207,21 @@ def _filled(slide: SlideContent, slots: list[Slot]) -> list[tuple[Slot, list[str
     if slide.layout == "closing":
         bullets = [*bullets, *slide.sources]
     return [(slots[0], bullets, 1)]
+
+
+def _columns(filled: list[tuple[Slot, list[str], int]], theme: Theme) -> list[PlacedText]:
+    """The texts, those of columns in one size: that of the longest."""
+    texts = [_fitted(slot, paragraphs, theme, first) for slot, paragraphs, first in filled]
+    if len(texts) < 2:
+        return texts
+    size = {
+        marker: min(text.fitted.size for text in texts if text.slot.marker == marker)
+        for marker in {text.slot.marker for text in texts}
+    }
+    return [
+        _fitted(slot._replace(sizes=(size[slot.marker], slot.sizes[1])), paragraphs, theme, first)
+        for slot, paragraphs, first in filled
+    ]
 
 
 def _agenda(items: list[str], slots: list[Slot]) -> list[tuple[Slot, list[str], int]]:

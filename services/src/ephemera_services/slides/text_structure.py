@@ -29,12 +29,19 @@ _RULE = set(" :+-")  # what the line below the header of a table is made of
 _MAX_HEADING_WORDS = 9
 _MAX_HEADING = 80  # characters
 _ENDS_SENTENCE = ".!?:;,…。！？"
-_SENTENCE = re.compile(r"(?<=[.!?。！？])[\"'»”)]*\s+(?=\S)|(?<=[。！？])")
+_SENTENCE = re.compile(
+    r"(?:(?<=[.!?。！？])|(?<=[.!?。！？][\"'»”)])|(?<=[.!?。！？][\"'»”)]{2}))\s+(?=\S)"
+    r"|(?<=[。！？])(?![」』”）])|(?<=[。！？][」』”）])"
+)
 _MAX_SENTENCE = 400  # characters; a longer one is cut
 _ABBREVIATION = re.compile(
-    r"(?:^|[\s(])(?:[^\W\d_]|Dr|Mr|Mrs|Ms|Prof|St|No|Nr|vs|ca|approx|e\.g|i\.e|z\.\s?B|ul|np|tj|čl|ул|им|руб|тыс|млн|млрд|стр|рис|т\.\s?[едп])\.$",
+    r"(?:^|[\s(])(?:[^\W\d_]|Dr|Mr|Mrs|Ms|Prof|St|No|Nr|Fig|Figs|Tab|Sec|Ch|Eq|Vol|pp|Abb|Bd|vs|cf|ca|approx|e\.g|i\.e|z\.\s?B|"
+    r"d\.\s?h|bzw|ul|np|tj|tzn|čl|ул|им|см|напр|чел|гг|вв|руб|тыс|млн|млрд|стр|рис|табл|т\.\s?[едп])\.$",
     re.IGNORECASE,
 )
+_MAY_END = re.compile(r"(?:\d\s*[^\W\d_]|руб|тыс|чел|гг|вв|млн|млрд|т\.\s?[едп])\.$")
+"""Abbreviations after which a capital letter begins a sentence: "in 6 h. Then", "в 2024 г. Затем"."""
+_MIN_SENTENCE = 4  # words before such a one
 
 
 class Block(NamedTuple):
@@ -78,11 +85,16 @@ def table_title(paragraph: str) -> str:
     return found[2].rstrip(" .") if found is not None and found[1] else ""
 
 
+def is_abbreviated(text: str) -> bool:
+    """Whether the dot at the end of a text is that of an abbreviation."""
+    return _ABBREVIATION.search(text[-12:]) is not None
+
+
 def _joined(parts: list[str]) -> Iterator[str]:
     """Sentences again, where an abbreviation was taken for the end of one."""
     sentence = ""
     for part in parts:
-        continues = part[:1].islower() or _ABBREVIATION.search(sentence[-12:])
+        continues = part[:1].islower() or _goes_on(sentence, part)
         if sentence and (not continues or len(sentence) > _MAX_SENTENCE):
             yield sentence
             sentence = part
@@ -90,6 +102,14 @@ def _joined(parts: list[str]) -> Iterator[str]:
             sentence = f"{sentence} {part}" if sentence else part
     if sentence:
         yield sentence
+
+
+def _goes_on(sentence: str, following: str) -> bool:
+    """Whether the last word of a sentence is an abbreviation within it."""
+    if not is_abbreviated(sentence):
+        return False
+    is_long = len(sentence.split()) >= _MIN_SENTENCE
+    return not (is_long and following[:1].isupper() and _MAY_END.search(sentence[-12:]))
 
 
 def _lines(part: str) -> list[str]:
