@@ -183,6 +183,39 @@ async def test_secrets_are_not_shown(own_url: str) -> None:
     assert report.unknown.keys == 0
 
 
+async def test_in_doubt_neither_a_key_nor_a_value_is_shown(own_valkey: Valkey) -> None:
+    """Short ids and addresses of people are hidden, and a value is shown only if it is plain words."""
+    keys = [
+        "short:dQw4w9WgXcQ",
+        "upload:AKIAIOSFODNN7EXAMPLE",
+        "verification:483920",
+        "api-key:abc",
+        "2fa:ann",
+        "reset:4f9a2b",
+        "cart:ann@example.com",
+    ]
+    values = [
+        "sk_live_4eC39HqLyjWDarjtT1zdp7dc",
+        "AKIAIOSFODNN7EXAMPLE",
+        "hunter2",
+        "4111 1111 1111 1111",
+        "postgres://ann:pass@db/shop",
+        "ann@example.com",
+        "my password is horse",
+    ]
+    shown = ["waiting", "en-GB", "2026-11-18"]
+    commands: list[tuple[Arg, ...]] = [("SET", key, "waiting") for key in keys]
+    commands += [("SET", f"note{chr(97 + n)}:1", value) for n, value in enumerate([*values, *shown])]
+    commands += [
+        ("XADD", "log:main", "*", "title", "x", "dQw4w9WgXcQxYz01", "y"),
+        ("HSET", "h:1", "k3j5x9", "y"),
+    ]
+    proposal, _, _ = await inferred(own_valkey.url, commands)
+    hidden = [*(key.partition(":")[2] for key in keys), *values, "dQw4w9WgXcQxYz01", "k3j5x9"]
+    assert [each for each in hidden if each in proposal.source] == []
+    assert [each for each in shown if f"holds for example '{each}'" not in proposal.source] == []
+
+
 async def test_the_mark_of_a_server_is_not_proposed(own_valkey: Valkey) -> None:
     """The reserved key is not declared again, which a store would refuse."""
     await write(own_valkey.url, [("SET", "page:1", "x")])

@@ -171,9 +171,10 @@ def _service_commands(
 
 def _key_globs(catalogue: Catalogue, keyspaces: Iterable[Keyspace[Any]]) -> tuple[str, ...]:
     """The globs of these keyspaces, and of the server's mark."""
+    patterns: Iterable[Any] = catalogue.patterns
     sessions = {
         pattern.keyspace: pattern.keys.glob
-        for pattern in catalogue.patterns
+        for pattern in patterns
         if is_instance(pattern, "ephemera.patterns.sessions", "Sessions")
     }
     return _globs(sessions.get(each, each.template.glob) for each in [*keyspaces, SERVER_IDENTITY])

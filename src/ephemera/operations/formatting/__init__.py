@@ -2,7 +2,7 @@
 
 Each key is judged by itself. Of a declared keyspace, keys are hidden if it is sensitive, or if a field's
 value looks like a secret: a pattern as wide as `:1:{id}` holds Django's sessions beside harmless pages.
-Undeclared keys are also hidden if they contain a random id, because it may be a bearer's.
+Undeclared keys are also hidden if they contain an address of email or a random id, which may be a bearer's.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ephemera.keyspace import Keyspace
-from ephemera.operations.survey import looks_random, looks_secret
+from ephemera.operations.survey import form_of, looks_random, looks_secret
 
 __all__ = [
     "MAX_EXAMPLES",
@@ -27,6 +27,7 @@ MAX_EXAMPLES = 3
 """Keys that are shown as examples."""
 
 _MAX_KEY_LENGTH = 100  # characters
+_SHORTEST_ID = 10  # characters of an id in a key that is not shown
 
 
 def format_key(key: bytes, keyspace: Keyspace[Any] | None = None) -> str:
@@ -48,7 +49,9 @@ def format_keys(keys: Iterable[bytes], keyspace: Keyspace[Any] | None = None) ->
 
 def _is_hidden(key: bytes, text: str, keyspace: Keyspace[Any] | None) -> bool:
     if keyspace is None:
-        return looks_secret(text, *text.split(":")) or looks_random(text)
+        parts = text.split(":")
+        is_personal = "email" in map(form_of, parts)
+        return is_personal or looks_secret(text, *parts) or looks_random(text, shortest=_SHORTEST_ID)
     if keyspace.sensitive:
         return True
     fields = keyspace.parse(key)

@@ -1,7 +1,7 @@
 """Detect what the contents of undocumented keys are: numbers, JSON, text; and the names of their fields.
 
-Only what a person needs to recognize them is kept: the type, field names, and a short example unless it looks
-like a secret. Everything else is dropped as soon as it is read.
+Only what a person needs to recognize them is kept: the type, field names, and a short example if it is plain
+words. Everything else is dropped as soon as it is read.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ephemera.keyspace import JSON_HEAD
-from ephemera.operations.survey import SampledKey, form_of, looks_secret
+from ephemera.operations.survey import SampledKey, form_of, is_plain, looks_secret
 
 _WHOLE = re.compile(rb"-?(?:0|[1-9]\d{0,17})")
 _DECIMAL = re.compile(rb"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _LONGEST_EXAMPLE = 40
-_SECRET_FORMS = ("token", "hash", "hex", "uuid", "email")
 
 
 class ContentType(NamedTuple):
@@ -75,10 +74,9 @@ def _string_content(data: bytes) -> ContentType:
     if detected != "text":
         return ContentType(frozenset((detected,)))
     text = data.decode()
-    secret = looks_secret(text) or form_of(text) in _SECRET_FORMS or len(text) > _LONGEST_EXAMPLE
     return ContentType(
         frozenset((detected,)),
-        example="" if secret or not text.isprintable() else text,
+        example=text if len(text) <= _LONGEST_EXAMPLE and is_plain(text) else "",
         secret=form_of(text) == "token" or "PRIVATE KEY" in text,
     )
 

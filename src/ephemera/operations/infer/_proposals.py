@@ -16,7 +16,7 @@ from ephemera.keyspace import MAX_KEY_LENGTH
 from ephemera.operations.formatting import format_duration, format_keys, format_size
 from ephemera.operations.infer._content_types import ContentType
 from ephemera.operations.libraries import Identified, identify
-from ephemera.operations.survey import SampledKey, Shape, form_of, looks_random, looks_secret
+from ephemera.operations.survey import SampledKey, Shape, is_word, looks_random, looks_secret
 
 _USUAL_LIFETIMES = {
     "seconds": (1, (1, 2, 3, 5, 10, 15, 20, 30, 45)),
@@ -90,7 +90,7 @@ def propose(shape: Shape, keys: Sequence[SampledKey], writer: Identified | None)
         hash_tag=shape.hash_tag,
         max_key_length=_key_length_limit(shape.longest),
         sensitive=secret,
-        fields=list(names) if kind == "stream" else [],
+        fields=[name for name in names if not looks_random(name)] if kind == "stream" else [],
         examples=[] if secret else format_keys(shape.examples),
         notes=[*_sample_notes(keys, kinds), *_content_notes(contents, list(names), secret=secret)],
         library=writer.library.name if writer else None,
@@ -102,6 +102,11 @@ def _has_secret_name(key: SampledKey) -> bool:
     """Whether this key alone looks like a secret: a session among the pages that share its pattern."""
     text = key.key.decode("utf-8", "replace")
     return looks_secret(text, *text.split(":"))
+
+
+def _is_field_name(name: str) -> bool:
+    """Whether a programmer chose this name: `title`, `address2`; others may be ids."""
+    return is_word(re.sub(r"(?<=[a-z])\d{1,2}$", "", name))
 
 
 def _kind(main: str, pattern: str, contents: Sequence[ContentType]) -> tuple[str, str | None]:
@@ -179,11 +184,7 @@ def _content_notes(contents: Sequence[ContentType], names: list[str], *, secret:
         yield "written by Ephemera: declare the type it was written with to read it"
     if "object" in types:
         yield "holds JSON objects"
-    if (
-        0 < len(names) <= _MAX_NAMES
-        and form_of(names[0]) in ("word", "text")
-        and not any(map(looks_random, names))
-    ):
+    if 0 < len(names) <= _MAX_NAMES and all(map(_is_field_name, names)):
         yield f"fields: {', '.join(ascii(name)[1:-1] for name in names)}"
     elif names:
         yield "many or varying field names"

@@ -17,7 +17,7 @@ of what was seen until then.
 
 from ephemera.operations.survey._key_inspector import ConsumerGroup, ContentReader, SampledKey, inspect_keys
 from ephemera.operations.survey._key_shapes import MAX_SHAPES, KeyShapes, Shape, Undeclarable
-from ephemera.operations.survey._recognizer import form_of, looks_random, looks_secret
+from ephemera.operations.survey._recognizer import form_of, is_plain, is_word, looks_random, looks_secret
 from ephemera.operations.survey._samples import Interval, Reservoir, estimate_matches, estimate_sum
 from ephemera.operations.survey._scan import PAGE_SIZE, SCAN_START, format_resume_cursor, parse_resume_cursor
 from ephemera.operations.survey._server_info import (
@@ -61,6 +61,8 @@ __all__ = [
     "form_of",
     "format_resume_cursor",
     "inspect_keys",
+    "is_plain",
+    "is_word",
     "looks_random",
     "looks_secret",
     "open_servers",

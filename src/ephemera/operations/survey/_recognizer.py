@@ -31,16 +31,23 @@ _FORMS = {
 }
 _FORM = re.compile("|".join(f"(?P<{name}>{form})" for name, form in _FORMS.items()), re.ASCII)
 _LONGEST_WORD = 40
-_CREDENTIALS = "token|secret|passw|pwd|jwt|otp|api_?key|credential|private|csrf|cookie"
+_CREDENTIALS = (
+    "token|secret|passw|pwd|jwt|otp|(?:api|access)[-_]?key|credential|private|csrf|cookie|bearer|nonce|mfa|2fa"
+    "|magic|invit|verif|activation|recovery|(?<![a-z])(?:reset|pin)(?![a-z])"
+)
 _PRECEDES_SECRET = re.compile(_CREDENTIALS, re.IGNORECASE)
 _SECRET = re.compile(
     rf"{_CREDENTIALS}|session|(?<![a-z])sess(?![a-z])|\bsid\b|auth(?!or)|refresh|signature", re.IGNORECASE
 )
-_RUN = re.compile(r"[A-Za-z0-9_-]{16,}")
+_RUN = re.compile("[A-Za-z0-9_-]+")
 _SORTS = re.compile("[a-z]+|[A-Z]+|[0-9]+")
 _RANDOM = (
     6  # changes between digits, small and capital letters, from which on a long run is not a word or date
 )
+_PLAIN_PART = r"(?:[A-Z]?[a-z]{1,15}|[A-Z]{1,8}|\d{1,4})"
+_PLAIN = re.compile(rf"{_PLAIN_PART}(?:[ _.,:/+-]{_PLAIN_PART})*")
+_MAX_DIGITS = 8  # of a plain text: a date, not the number of a card
+_CODE = 16  # characters of capital letters and digits that are an id: AKIAIOSFODNN7EXAMPLE
 _UNINFORMATIVE = frozenset(
     (
         "app",
@@ -89,10 +96,23 @@ def looks_secret(*texts: str) -> bool:
     return any(_SECRET.search(text) or form_of(text) == "token" for text in texts)
 
 
-def looks_random(text: str) -> bool:
-    """Whether a text contains an id that could be a bearer's: a UUID, a hash, a token."""
-    runs = (run.replace("-", "").replace("_", "") for run in _RUN.findall(text))
-    return any(len(_SORTS.findall(run)) > _RANDOM for run in runs)
+def is_plain(text: str) -> bool:
+    """Whether a text is only words and short numbers: what looks different may be a secret."""
+    digits = sum(map(str.isdigit, text))
+    return _PLAIN.fullmatch(text) is not None and digits <= _MAX_DIGITS and not looks_secret(text)
+
+
+def looks_random(text: str, *, shortest: int = 16) -> bool:
+    """Whether a text contains an id that could be a bearer's: a UUID, a hash, a token.
+
+    `shortest` is the number of characters from which on an id is hard to guess.
+    """
+    return any(len(run) >= shortest and _is_random(re.sub("[_-]", "", run)) for run in _RUN.findall(text))
+
+
+def _is_random(run: str) -> bool:
+    is_code = len(run) >= _CODE and run.isupper() and not run.isalpha()
+    return is_code or len(_SORTS.findall(run)) > _RANDOM
 
 
 @lru_cache(maxsize=4096)
