@@ -174,7 +174,8 @@ def test_all_dead_jobs_are_retried_but_those_whose_key_is_taken(shop: Shop, page
     """One that another open job replaces is named, and does not keep the others from being retried."""
     later = print_poster.options(delay=timedelta(days=1))
     same = later.options(unique=Unique(key="spring"))
-    plain, replaced = (shop.do(lambda job=job: shop.jobs.enqueue(job, 0.0)) for job in (later, same))
+    plain = shop.do(lambda: shop.jobs.enqueue(later, 0.0))
+    replaced = shop.do(lambda: shop.jobs.enqueue(same, 0.0))
     shop.do(lambda: _kill(shop.jobs, plain, replaced))
     successor = shop.do(lambda: shop.jobs.enqueue(same, 0.0))
     page.get_by_role("button", name="Retry all dead").click()
