@@ -105,8 +105,8 @@ def _has_secret_name(key: SampledKey) -> bool:
 
 
 def _is_field_name(name: str) -> bool:
-    """Whether a programmer chose this name: `title`, `address2`; others may be ids."""
-    return is_word(re.sub(r"(?<=[a-z])\d{1,2}$", "", name))
+    """Whether a programmer chose this name: `title`, `line_2`; others may be ids."""
+    return is_word(re.sub(r"(?<=[a-z])_?\d{1,2}$", "", name))
 
 
 def _kind(main: str, pattern: str, contents: Sequence[ContentType]) -> tuple[str, str | None]:
