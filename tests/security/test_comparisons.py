@@ -39,7 +39,6 @@ ALLOWED = {
         "mail_tokens.c.digest == digest_of(code)",
     ): "SQL looks a digest up",
     ("ephemera_services/slides/workspace.py", "shares.c.token == token"): "SQL looks a random link up",
-    ("ephemera/operations/infer/_content_types.py", "form_of(text) in _SECRET_FORMS"): "the kind of a text",
     (
         "ephemera/patterns/http_cache/_resource.py",
         "sha256(content).hexdigest() != page.pointer",

@@ -78,7 +78,7 @@ def browser_secret(path: Path | None) -> bytes:
             if status.st_uid != os.geteuid() or status.st_mode & 0o077:
                 raise PermissionError(0, "another user may know it")
             kept = file.read(_SECRET_BYTES)
-            if len(kept) == _SECRET_BYTES:
+            if len(kept) == len(made):
                 return kept
             file.seek(0)
             file.write(made)
