@@ -116,7 +116,7 @@ async def test_sec13_the_link_in_the_log_lets_the_operator_in_during_a_flood(
     for _ in range(10):
         assert await attempt(proxy, "wrong", "10.0.0.1") == 401
     assert await attempt(proxy, PASSWORD, "10.0.0.1") == 429
-    link = vars(caplog.records[-1])["open"]
+    link = [vars(each)["open"] for each in caplog.records if hasattr(each, "open")][-1]
     assert (await proxy.get(link + "x")).status_code == 200
     assert not proxy.cookies
     answer = await proxy.get(link)

@@ -192,7 +192,7 @@ def test_wrong_declarations_are_refused() -> None:
     bare: HttpCache[Source] = HttpCache(league.catalogue, "bare")
     with pytest.raises(InvalidDeclaration, match="windows="):
         bare.resource("bare:a", load_table, freshness=life, in_window=life, purpose="-")
-    with pytest.raises(InvalidDeclaration, match="none of its fields"):
+    with pytest.raises(InvalidDeclaration, match="not one of its fields"):
         bare.resource("bare:b:{id}", load_live, freshness=life, representation=unknown, purpose="-")
     with pytest.raises(InvalidDeclaration, match="list its fields"):
         bare.resource("bare:c:{id}", load_live, freshness=life, prewarm=True, purpose="-")

@@ -66,7 +66,7 @@ def test_one_command_has_everything(tmp_path: Path) -> None:
         assert len(slide_events(list(anna.events(begun["job_id"])))) == 6
         made = anna.want(200, "GET", f"/presentations/{begun['presentation_id']}")
         assert made["slides"][0]["sources"] == ["whales.txt"]
-        assert made["slides"][0]["bullets"][0].startswith("Whales are mammals")
+        assert made["slides"][0]["title"].startswith("Whales are mammals")
         assert anna.exported(begun["presentation_id"], "pptx").startswith(b"PK")
 
 
