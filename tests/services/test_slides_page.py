@@ -323,7 +323,8 @@ def test_an_answer_that_is_older_than_an_event_removes_no_slide(page: Any) -> No
     titles = page.evaluate(
         """() => {
             session.me = { role: "editor", features: [] };
-            const row = { topic: "T", theme: "paper", state: "running", slides: [], slides_completed: 0, slides_total: 3 };
+            const row = { topic: "T", theme: "paper", state: "running", slides: [] };
+            Object.assign(row, { slides_completed: 0, slides_total: 3 });
             setPresentation(row);
             placeSlide({ slide_number: 1, slide_id: "a", slide_title: "One" });
             setPresentation({ ...row, slides: [{ ...deck.slides[0], number: 2, title: "Two" }] });
