@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any, cast
 from uuid import uuid4
@@ -12,10 +13,12 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from ephemera import sync
-from ephemera.embedded import Valkey
+from ephemera.embedded import Postgres, Valkey
+from ephemera.web import Problem
 from ephemera_services.runtime import DEMO_PASSWORD
 from ephemera_services.slides import catalogue
 from ephemera_services.slides.keys import SESSIONS
+from tests.defects.service_apps import opened
 from tests.services.services import Served
 from tests.services.slides_users import (
     ADMIN,
@@ -75,6 +78,27 @@ def test_a_blocked_user_is_out(root: Person, slides: Served) -> None:
     assert one.ask("GET", "/usage").status_code == 401
     assert slides.client.get("/usage", headers={"x-api-key": key}).status_code == 401
     assert slides.client.post("/auth/login", json=credentials(one.email)).status_code == 403
+
+
+async def test_two_administrators_cannot_delete_each_other(server: Valkey, postgres: Postgres) -> None:
+    """Of two who do it at once one remains, however the changes interleave."""
+    async with opened("slides", server, postgres) as app:
+        accounts = app.service.accounts
+        for number in range(5):
+            organization = await accounts.add_organization(f"Duel {number}")
+            one, two = [
+                await accounts.add(organization, f"{name}@duel.example", DEMO_PASSWORD, "admin")
+                for name in ("one", "two")
+            ]
+            outcomes = await asyncio.gather(
+                accounts.delete(one, organization, two),
+                accounts.delete(two, organization, one),
+                return_exceptions=True,
+            )
+            (refused,) = [outcome for outcome in outcomes if outcome is not None]
+            assert isinstance(refused, Problem)
+            assert refused.status == 409
+            assert len(await accounts.list(organization)) == 1
 
 
 def test_open_sockets_of_a_blocked_user_end(root: Person) -> None:

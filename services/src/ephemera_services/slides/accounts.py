@@ -8,7 +8,8 @@ organization never loses its last administrator.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple, Protocol
 from uuid import UUID, uuid4
@@ -17,7 +18,7 @@ from pydantic import SecretStr
 from sqlalchemy import ColumnElement, and_, delete, func, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from ephemera import Store
 from ephemera.errors import SessionsRevoked
@@ -130,17 +131,11 @@ class Accounts:
 
         409 if the organization would have no administrator any more.
         """
-        c, o = users.c, organizations.c
+        c = users.c
         changed = update(users).where(c.id == user_id, c.organization_id == organization_id).values(**values)
-        left = select(func.count()).where(c.organization_id == organization_id, c.role == _ADMIN, ~c.blocked)
-        async with self._engine.begin() as sql:
-            # Serialized: two administrators who demote each other would both see one left.
-            await sql.execute(select(o.id).where(o.id == organization_id).with_for_update(key_share=True))
-            had = (await sql.execute(left)).scalar_one()
+        async with self._engine.begin() as sql, _keeping_an_administrator(sql, organization_id):
             if not (await sql.execute(changed)).rowcount:
                 raise problem(404, "There is no such user in your organization.")
-            if had and not (await sql.execute(left)).scalar_one():
-                raise problem(409, "This is the last administrator; give another user the role first.")
         return await self._retries.run(lambda: self._sessions.end_all(str(user_id)))
 
     async def list(self, organization_id: UUID) -> Sequence[Any]:
@@ -154,18 +149,22 @@ class Accounts:
     async def delete(self, user_id: UUID, organization_id: UUID, heir: UUID) -> None:
         """Delete a user and end their sessions; what they made belongs to the heir, another user.
 
-        Their API keys end with them. 404 if there is no such user, 409 for the heir themselves.
+        Their API keys end with them. 404 if there is no such user, 409 for the heir themselves and for the
+        last administrator.
         """
         if user_id == heir:
             raise problem(409, "You cannot delete your own account; another administrator can.")
         c = users.c
-        async with self._engine.begin() as sql:
-            mine = (c.id == user_id, c.organization_id == organization_id)
-            if (await sql.execute(select(c.id).where(*mine).with_for_update())).one_or_none() is None:
+        async with self._engine.begin() as sql, _keeping_an_administrator(sql, organization_id):
+            both = select(c.id).where(c.id.in_((user_id, heir)), c.organization_id == organization_id)
+            found = set((await sql.execute(both.with_for_update())).scalars())
+            if user_id not in found:
                 raise problem(404, "There is no such user in your organization.")
+            if heir not in found:
+                raise problem(409, "Your own account was just deleted.")
             for table in (documents, presentations, exports):
                 await sql.execute(update(table).where(table.c.user_id == user_id).values(user_id=heir))
-            await sql.execute(delete(users).where(*mine))
+            await sql.execute(delete(users).where(c.id == user_id))
         await self._retries.run(lambda: self._sessions.end_all(str(user_id)))
 
     async def _read(self, where: ColumnElement[bool]) -> Account | None:
@@ -175,6 +174,22 @@ class Accounts:
         async with self._engine.connect() as sql:
             row = (await sql.execute(joined)).one_or_none()
         return None if row is None else Account(*row)
+
+
+@asynccontextmanager
+async def _keeping_an_administrator(sql: AsyncConnection, organization_id: UUID) -> AsyncIterator[None]:
+    """A change of users; 409 if the organization has no administrator after it, and had one before.
+
+    Changes of one organization run one after the other: two administrators who demote or delete each other
+    at once would both see that one is left.
+    """
+    c, o = users.c, organizations.c
+    left = select(func.count()).where(c.organization_id == organization_id, c.role == _ADMIN, ~c.blocked)
+    await sql.execute(select(o.id).where(o.id == organization_id).with_for_update(key_share=True))
+    had = (await sql.execute(left)).scalar_one()
+    yield
+    if had and not (await sql.execute(left)).scalar_one():
+        raise problem(409, "This is the last administrator; give another user the role first.")
 
 
 def _named(organization: str, email: str) -> ColumnElement[bool]:
