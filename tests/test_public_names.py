@@ -19,6 +19,8 @@ import pytest
 
 import ephemera
 from ephemera import errors, patterns
+from tests.docs.pages import ROOT
+from tools.reference.api_page import public_modules
 
 PATTERNS = [each.name for each in pkgutil.iter_modules(patterns.__path__) if not each.name.startswith("_")]
 
@@ -63,6 +65,22 @@ def test_every_error_is_at_the_top() -> None:
     }
     assert defined == set(errors.__all__)
     assert defined <= set(ephemera.__all__)
+
+
+def test_only_a_response_is_raised_that_is_no_ephemera_error() -> None:
+    """The page of errors names every public exception that `except EphemeraError` does not catch."""
+    modules = [name for group in public_modules().values() for name in group if ".adapters." not in name]
+    exceptions = {
+        value
+        for module in map(import_module, modules)
+        for value in (getattr(module, name) for name in getattr(module, "__all__", ()))
+        if inspect.isclass(value) and issubclass(value, Exception)
+    }
+    others = {each.__name__ for each in exceptions if not issubclass(each, errors.EphemeraError)}
+    assert others == {"Problem"}
+    page = (ROOT / "docs/errors.md").read_text(encoding="utf-8")
+    introduction = page.partition("```python")[0]
+    assert all(f"`{name}`" in introduction for name in others)
 
 
 def test_errors_are_defined_in_one_module() -> None:

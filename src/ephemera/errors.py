@@ -1,8 +1,8 @@
-"""Every error Ephemera raises. Each message says what to do next, and carries its facts as attributes.
+"""The errors to catch. Each message says what to do next, and carries its facts as attributes.
 
 All derive from `EphemeraError`; those that mean what a built-in exception means derive from it too, such as
 `LockTimeout` from `TimeoutError`. The file has a section for the server, for declarations and values, and one
-for each group of patterns.
+for each group of patterns. A `Problem` of `ephemera.web` is none of them: it is a response that is raised.
 
 When the server cannot be reached, two errors distinguish what a caller may do next. `Unavailable`: the
 command was not executed. `OutcomeUnknown`: it was sent, and may or may not have been executed. Both are
