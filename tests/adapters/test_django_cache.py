@@ -14,6 +14,7 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.core.cache.backends.redis import RedisCache as DjangosRedisCache
 from django.core.exceptions import ImproperlyConfigured
+from django.utils.safestring import SafeString
 
 from ephemera import embedded
 from ephemera.adapters.django import RedisCache
@@ -197,12 +198,31 @@ def test_a_key_function_that_hashes_cannot_be_cleared(make: Make) -> None:
     assert hashed.get("x") == 1
 
 
-def test_json_refuses_what_it_cannot_express(cache: RedisCache) -> None:
-    """The error names the type and the setting; nothing is stored."""
-    for value in ({1, 2}, b"bytes", float("nan"), "\ud800", datetime.now(UTC)):
+UNFAITHFUL = [(1, 2), {1: "a"}, {1, 2}, b"bytes", {"a": [(1,)]}, float("nan"), datetime.now(UTC)]
+
+
+@pytest.mark.parametrize("value", UNFAITHFUL, ids=range(len(UNFAITHFUL)))
+def test_json_refuses_what_it_would_change(cache: RedisCache, value: Any) -> None:
+    """A tuple would come back as a list: the error names the other serializer, and nothing is stored."""
+    for store in (lambda: cache.set("x", value), lambda: cache.set_many({"x": value})):
         with pytest.raises(InvalidValue, match="pickle"):
-            cache.set("x", value)
+            store()
     assert not cache.has_key("x")
+
+
+@pytest.mark.parametrize("value", [None, True, -7, 2**80, 1.5, "ü\ud800", [], {"a": [1, None, {"b": "c"}]}])
+def test_json_returns_what_was_stored(cache: RedisCache, value: Any) -> None:
+    """Equal and of the same type; numbers of any size, and text that is no valid Unicode."""
+    cache.set("x", value)
+    found = cache.get("x", default="nothing")
+    assert (found, type(found)) == (value, type(value))
+
+
+def test_a_template_fragment_is_stored_as_text(cache: RedisCache) -> None:
+    """`{% cache %}` stores text that is marked as safe; the mark alone is lost, so it is escaped if shown."""
+    cache.set("fragment", SafeString("<p>"))
+    found = cache.get("fragment")
+    assert (found, type(found)) == ("<p>", str)
 
 
 def test_what_another_program_wrote_is_a_miss(make: Make) -> None:

@@ -1,27 +1,25 @@
 """What an entry of `CACHES` says: how values are stored, and what this process has connected to its server.
 
-Values are JSON, or pickled where the settings say so. Both store integers as digits, so that the server can
-count. A pickle from Redis runs whatever code its writer put into it: choose it only for a server that only
-you can write to.
+Values are JSON, or pickled where the settings say so. JSON refuses what would come back as something else,
+such as a tuple. Both store integers as digits, so that the server can count. A pickle from Redis runs whatever
+code its writer put into it: choose it only for a server that only you can write to.
 """
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple, Protocol
 
-import msgspec
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
+from django.utils.safestring import SafeString
 
 from ephemera import blocking
+from ephemera.adapters import _json_values as json_values
 from ephemera.adapters._servers import LoopClients
 from ephemera.blocking import BlockingStore
-from ephemera.errors import InvalidValue
-from ephemera.keyspace import DECODE_ERRORS
 from ephemera.wire import parse_url
 
 _PICKLE = b"\x80"  # what pickles begin with since protocol 2
@@ -46,25 +44,22 @@ class Serializer(Protocol):
 
 
 class JsonSerializer:
-    """JSON: what another program wrote is a miss, and no value can run code."""
+    """JSON: what is stored comes back equal; what another program wrote is a miss; no value can run code.
 
-    def __init__(self) -> None:
-        self._encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
-        self._decode = msgspec.json.Decoder().decode
+    Text that is marked as safe is stored as text, as `{% cache %}` does: it comes back without the mark.
+    """
 
     def dumps(self, value: Any, /) -> bytes:
-        """The value as JSON; `InvalidValue` when JSON cannot express it."""
-        try:
-            return self._encode(value).encode()
-        except (TypeError, ValueError, RecursionError) as problem:
-            given = f"a {type(value).__name__} ({problem}); convert it, or set OPTIONS['serializer']='pickle'"
-            raise InvalidValue("CACHES", "JSON values", given) from problem
+        """The value as JSON; `InvalidValue` when it would not come back equal and of the same types."""
+        if type(value) is SafeString:
+            value = value + ""  # adding plain text removes the mark
+        return json_values.dumps(value, "CACHES")
 
     def loads(self, stored: bytes, /) -> Any:
         """The stored value; `MISSING` when it is not JSON."""
         try:
-            return self._decode(stored)
-        except DECODE_ERRORS:
+            return json_values.loads(stored)
+        except ValueError:
             return MISSING
 
 
