@@ -35,7 +35,7 @@ help:
 	@echo "make security  the tests behind docs/security.md, a short fuzz run, the audit; writes docs/proof/security.md"
 	@echo "make audit   known vulnerabilities of what we depend on, and whether it is what we pinned"
 	@echo "make deploy  regenerate the generated files of deploy/"
-	@echo "make release-check  both distributions built twice, installed with each extra alone; SBOM and licences in dist/"
+	@echo "make release-check  both distributions built twice, installed with each extra alone, SBOM, licences; minilm: ARGS=\"--extras minilm\""
 	@echo "make clean   remove the virtual environment and caches"
 
 $(BIN)/python:
