@@ -56,6 +56,7 @@ from ephemera.keyspace._record_types import (
     RecordField,
     field_value,
     is_record,
+    record_class,
     record_fields,
     replaced,
 )
@@ -149,6 +150,7 @@ __all__ = [
     "payload_size",
     "permanent",
     "read_identity",
+    "record_class",
     "record_fields",
     "replaced",
     "shared_key",

@@ -22,10 +22,12 @@ from ephemera.keyspace._keyspace import Keyspace
 from ephemera.keyspace._lifetime import Instant
 from ephemera.keyspace._record_codec import RECORD_LAYOUT, RecordCodec
 from ephemera.keyspace._template import Fields
-from ephemera.wire import Arg, Client
+from ephemera.wire import Arg, Client, Script
 
 S = TypeVar("S")
 V = TypeVar("V")
+
+_REPLACE = Script.load("ephemera.keyspace", "replace")
 
 _MOST_NAMED = 32
 """Fields of a record that is read by their names. The server looks for each among all fields of a small hash,
@@ -35,7 +37,7 @@ so for many fields it works less if it lists them all."""
 class HashAccessor(Accessor, Generic[S]):
     """One record per key, field by field."""
 
-    __slots__ = ("_arguments", "_codec", "_decode", "_name", "_send_get", "_values")
+    __slots__ = ("_arguments", "_codec", "_decode", "_name", "_put_ttl", "_send_get", "_values")
 
     def __init__(self, keyspace: Keyspace[Any], client: Client) -> None:
         super().__init__(keyspace, client)
@@ -48,6 +50,8 @@ class HashAccessor(Accessor, Generic[S]):
             self._name, self._arguments = "HMGET", codec.stored_names
             self._decode, self._values = codec.decode_values, iter
         self._send_get = self._reader(client.send, client.call, self._name, *self._arguments)
+        lifetime = keyspace.lifetime
+        self._put_ttl = lifetime.milliseconds if lifetime.on_put == "renew" else None
 
     async def get(self, /, *positional: Never, **fields: FieldValue) -> S | None:
         """The record, or None when the key is absent, incomplete or holds something else."""
@@ -81,7 +85,16 @@ class HashAccessor(Accessor, Generic[S]):
         if positional:
             raise self._unnamed("put")
         key = self._render(fields)
-        writes: list[Command] = [("UNLINK",), ("HSET", *self._codec.encode(record))]
+        flat = self._codec.encode(record)
+        if self._put_ttl is not None and until is None and lifetime is None:
+            # The usual lifetime has a script of its own: half of the server's and the client's time.
+            stats = self.stats
+            stats.bytes_written += payload_size(flat)
+            with stats.counting_errors:
+                await self._run(_REPLACE, (key,), (self._put_ttl, *flat))
+            stats.writes += 1
+            return True
+        writes: list[Command] = [("UNLINK",), ("HSET", *flat)]
         return await self._put(key, *writes, until=until, lifetime=lifetime, value=record) is not None
 
     async def put_many(

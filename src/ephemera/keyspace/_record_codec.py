@@ -176,7 +176,7 @@ class AdaptedRecordCodec(RecordCodec[S]):
     def encode(self, record: S) -> list[bytes]:
         """All fields of a record and its layout, flat, as HSET and XADD take them."""
         expected = self.record.__name__
-        if not isinstance(record, dict if is_typeddict(self.record) else self.record):
+        if not isinstance(record, record_class(self.record)):
             raise InvalidValue(self.pattern, expected, type_name(type(record)))
         try:
             refuse_infinity(record)

@@ -47,6 +47,12 @@ def is_record_class(value_type: Any) -> bool:
     return dataclasses.is_dataclass(value_type) or hasattr(value_type, "__attrs_attrs__")
 
 
+def record_class(record: Any) -> type[Any]:
+    """The class by which `isinstance` recognizes the values of a record: dict, for a TypedDict."""
+    found: type[Any] = dict if is_typeddict(record) else record
+    return found
+
+
 def record_fields(pattern: str, record: Any) -> tuple[RecordField, ...]:
     """The fields of a record, in order; `InvalidDeclaration` for a type without named fields."""
     if not is_record(record):
