@@ -55,7 +55,7 @@ class ThreadStorage(Protocol):
         """The counts of reads and writes."""
 
     async def run(self, thread_id: str, script: Script, /, *arguments: Arg) -> Any:
-        """Run a script on a thread; None if the graph shall continue without Redis."""
+        """Run a script on a thread; None if the graph is to continue without Redis."""
 
     async def register_run(self, thread_id: str, run_id: str) -> None:
         """Make `threads_of_runs` find a thread by a run that is about to add to it."""

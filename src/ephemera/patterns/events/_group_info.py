@@ -2,7 +2,7 @@
 
 A group starts at the first event that the stream still has, both when it is new and when it had to be created
 again because the server lost it. So no event that is present is missed; what was handled shortly before the
-loss, and not trimmed yet, is delivered once more.
+loss, and not trimmed yet, is delivered again.
 
 Each consumer of this process counts what it does; metrics show the sums by group.
 """

@@ -302,7 +302,7 @@ class BoundEvents(Generic[E]):
         again: bool = False,
         **fields: FieldValue,
     ) -> ReplayedEvents:
-        """Deliver events that a group has handled once more, to this group only.
+        """Deliver again, to this group only, events that it has handled.
 
         They are copied to the end of the stream, with their first ids. What was trimmed is gone, and
         `may_lack` of the result says if that is possible: declare a `retention`. Events that the group has

@@ -55,7 +55,7 @@ class WatchedStream(Generic[E]):
         """Whether the last read failed."""
         self.read_at = 0.0
         self.check_due = False
-        """Whether listeners shall ask SQL if it is over."""
+        """Whether listeners are to ask SQL if it is over."""
         self._heartbeat_at = self._checked_at = monotonic()
         self._watcher = watcher
         self._waiting: list[asyncio.Future[bool]] = []

@@ -3,7 +3,7 @@
 One check is one run of one script on a standalone server. The keys of fixed windows name the window, and all
 keys must be given to the script, so this process estimates the server's time; the script compares, takes
 nothing when the window is another one, and returns its time. Such a check takes two round trips: the first
-one of a process whose clock is wrong, and the few that cross a window's edge on their way.
+one of a process whose clock is wrong, and those that cross a window boundary in transit.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ class SemanticCache(Generic[V, S]):
             f"swept:{name}",
             lifetime=fixed(seconds=self.sweep_every.total_seconds() * 0.8),
             purpose="Whether a process has swept the vectors of a semantic cache lately",
-            if_lost="they are swept once more",
+            if_lost="they are swept again",
         )
 
     def _sources_of(self, answer: Any) -> set[str]:

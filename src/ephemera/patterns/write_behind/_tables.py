@@ -38,7 +38,7 @@ class SinkTables:
     """Tables that sinks share: give the same object to the declaration, and to a `RecordTable`.
 
     Their rows are named by declaration, so one set is enough for a database. Give another `name` or a
-    `metadata` where the names are taken, or where services that share a database keep apart.
+    `metadata` where the names are taken, or where services that share a database must stay separate.
 
     Args:
         name: The prefix of `{name}_last_batches`, `{name}_rejected` and `{name}_idempotency`.

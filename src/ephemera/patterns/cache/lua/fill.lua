@@ -1,7 +1,7 @@
 -- Stores a loaded value if its load is still valid: whatever invalidated the entry since has ended the load.
 -- KEYS[1]  the entry
 -- KEYS[2]  the token of its load
--- ARGV[1]  the caller's token; '' stores in any case and ends any load
+-- ARGV[1]  the caller's token; '' stores unconditionally and ends any load
 -- ARGV[2]  the entry; '' when its value is not to be cached
 -- ARGV[3]  the TTL in milliseconds
 -- ARGV[4]  the channel that wakes waiting callers

@@ -1,7 +1,7 @@
 -- Stores one or several stamped entries whose loads are still valid, all of them or none, and numbers their versions.
 -- KEYS     for each entry: the entry, the token of its load
--- ARGV     for each entry: the caller's token, '' stores in any case and ends any load;
---          the entry, '' when there shall be none; its TTL in milliseconds; the channel that wakes waiting callers;
+-- ARGV     for each entry: the caller's token, '' stores unconditionally and ends any load;
+--          the entry, '' if there is none; its TTL in milliseconds; the channel that wakes waiting callers;
 --          the offset of its version in the entry, 16 digits for the number and then the stamp; -1 when it has none
 -- RETURNS  the number of each entry, '' for one without; nil when a load was ended or taken over in the meantime, and
 --          nothing was written

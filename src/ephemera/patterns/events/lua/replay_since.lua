@@ -1,4 +1,4 @@
--- Adds events that a group has handled to their stream once more, for this group only.
+-- Adds events that a group has handled to their stream again, for this group only.
 -- KEYS[1]  the stream
 -- ARGV[1]  the layout of an entry (`_v`)
 -- ARGV[2]  the group

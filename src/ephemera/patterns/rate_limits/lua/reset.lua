@@ -2,7 +2,7 @@
 -- KEYS[i]  the state of claim i
 -- ARGV[1]  the channel on which room is announced
 -- ARGV[2]  and on, for each claim: its id, and the bounds in ms of the fixed window that its key names, or 0 0
--- RETURNS  {1, now in ms, how many had been used}; {-1, now} when a fixed window is not the present one
+-- RETURNS  {1, now in ms, how many had been used}; {-1, now} when a fixed window is not the current one
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local ids = {}

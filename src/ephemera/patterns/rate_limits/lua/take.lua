@@ -8,7 +8,7 @@
 -- RETURNS  taken: a string of six-byte numbers, now in ms, then what each claim had used before, in units, of a
 --          bucket in us (strings in and out cost the server half of what lists of numbers do);
 --          otherwise {1 or 0: all have room or not, now, then for each claim: used, ms until it has room (0: it has,
---          -1: never), ms until it is unused}; {-1, now} when a fixed window is not the present one
+--          -1: never), ms until it is unused}; {-1, now} when a fixed window is not the current one
 local clock = redis.call('TIME')
 local second, micros = clock[1], clock[2] + 0
 local now = second * 1000 + (micros - micros % 1000) / 1000
