@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
+import attrs
 import httpx
 import msgspec
 import pytest
@@ -16,6 +17,7 @@ from pydantic import BaseModel, Field
 
 from ephemera import Catalogue, Progress, RateLimits, Sessions, sliding, sliding_window
 from ephemera.errors import InvalidDeclaration
+from ephemera.keyspace import field_value
 from ephemera.patterns.progress import Snapshot
 from ephemera.web.fastapi import ClientAddress, Ephemera, ProgressResponse, RequestSession
 from tests.web.limited_app import exchange
@@ -183,29 +185,58 @@ async def _snapshot(job_id: str) -> Snapshot:
     return Snapshot({"job": job_id}, ended=True)
 
 
-class Account(BaseModel):
+class AccountModel(BaseModel):
     """A session that is a pydantic model."""
 
     user_id: str
-    since: date = date(2026, 1, 31)
+    since: date
 
 
-BANK = Catalogue("bank")
-ACCOUNTS = Sessions(BANK, "account:{session_id}", Account, user="user_id", lifetime=sliding(hours=1))
-accounts = Ephemera(NOWHERE, BANK, sessions=ACCOUNTS)
-bank = accounts.app()
+class AccountItems(TypedDict):
+    """A session that is a TypedDict."""
+
+    user_id: str
+    since: date
 
 
-@bank.post("/login")
-async def open_account(handle: Annotated[RequestSession[Account], Depends(accounts.session)]) -> None:
-    """Sign in."""
-    await handle.start(Account(user_id="ann"))
+@dataclass
+class AccountData:
+    """A session that is a dataclass."""
+
+    user_id: str
+    since: date
 
 
-@bank.get("/since")
-async def since(account: Annotated[Account, Depends(accounts.signed_in)]) -> date:
-    """What the session holds."""
-    return account.since
+@attrs.define
+class AccountAttributes:
+    """A session that is an attrs class."""
+
+    user_id: str
+    since: date
+
+
+def account_service(record: Any) -> tuple[Ephemera[Any], FastAPI]:
+    """A service whose sessions are records of this type."""
+    bank = Catalogue("bank")
+    sessions = Sessions(bank, "account:{session_id}", record, user="user_id", lifetime=sliding(hours=1))
+    accounts = Ephemera(NOWHERE, bank, sessions=sessions)
+    app = accounts.app()
+    handles, signed_in = Depends(accounts.session), Depends(accounts.signed_in)
+
+    @app.post("/login")
+    async def login(user: str, handle: RequestSession[Any] = handles) -> None:
+        await handle.start(record(user_id=user, since=date(2026, 1, 31)))
+
+    @app.get("/since")
+    async def since(account: Any = signed_in) -> date:
+        since: date = field_value(account, "since")
+        return since
+
+    @app.get("/limited")
+    @accounts.limit("1/hour", by="user")
+    async def limited() -> None: ...
+
+    return accounts, app
 
 
 @asynccontextmanager
@@ -237,14 +268,18 @@ async def test_dependencies_of_sessions(server: Any) -> None:
         assert (await browser.get("/me")).json() == (await browser.get("/greeting")).json() == "ann"
 
 
-async def test_a_session_may_be_a_pydantic_model(server: Any) -> None:
-    """`signed_in` gives the model, validated."""
+@pytest.mark.parametrize("record", [AccountModel, AccountItems, AccountData, AccountAttributes])
+async def test_a_session_may_be_any_record(server: Any, record: Any) -> None:
+    """`signed_in` gives the record, validated, and a limit by user finds the user in it."""
+    accounts, bank = account_service(record)
     accounts.url = server.url
     transport = httpx.ASGITransport(app=bank)
     async with accounts.connect(), httpx.AsyncClient(transport=transport, base_url="https://b") as browser:
         assert (await browser.get("/since")).status_code == 401
-        assert (await browser.post("/login")).status_code == 200
-        assert (await browser.get("/since")).json() == "2026-01-31"
+        for user in ("ann", "bob"):
+            assert (await browser.post(f"/login?user={user}-{record.__name__}")).status_code == 200
+            assert (await browser.get("/since")).json() == "2026-01-31"
+            assert await statuses(browser, "/limited", 2) == [200, 429]
 
 
 async def test_limits_count_addresses_users_headers_and_what_a_function_says(server: Any) -> None:

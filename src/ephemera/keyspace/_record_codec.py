@@ -20,13 +20,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter, call, itemgetter
-from typing import Any, Generic, NamedTuple, TypeVar, is_typeddict
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from ephemera.errors import InvalidDeclaration, InvalidValue
 from ephemera.keyspace._codec import Codec, check_storable, type_name
-from ephemera.keyspace._record_types import RecordChanges, RecordField, is_record, record_fields
+from ephemera.keyspace._record_types import RecordChanges, RecordField, is_record, record_class, record_fields
 from ephemera.keyspace._scalars import DECODE_ERRORS, Decode, Encode, field_codec, json_codec, scalar_codec
 from ephemera.keyspace._type_nodes import refuse_infinity
 from ephemera.keyspace._value_types import convert, is_model, storable, to_builtins

@@ -11,6 +11,7 @@ from fastapi.security.base import SecurityBase
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
+from ephemera.keyspace import record_class
 from ephemera.patterns.rate_limits import BoundRateLimits, Decision
 from ephemera.web._asgi import Problem, Scope, unavailable
 from ephemera.web._cookies import DEFAULT_COOKIE, Cookie
@@ -62,6 +63,7 @@ class SignedIn(SecurityBase, Generic[S]):
 
     def __init__(self, record: type[S], *, cookie: Cookie = DEFAULT_COOKIE) -> None:
         self.record = record
+        self._class = record_class(record)
         self.model = APIKey.model_validate({"in": APIKeyIn.cookie, "name": cookie.name})
         self.scheme_name = SESSION_SCHEME
 
@@ -71,7 +73,7 @@ class SignedIn(SecurityBase, Generic[S]):
         session = await handle.get()
         if not handle.known:
             raise unavailable("Your session cannot be checked at the moment; please try again.")
-        if not isinstance(session, self.record):
+        if not isinstance(session, self._class):
             detail = "Sign in first: there is no valid session."
             raise Problem(401, "Unauthorized", detail, headers=[_CHALLENGE])
         return session

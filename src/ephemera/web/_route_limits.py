@@ -22,7 +22,7 @@ from fastapi import params
 from starlette.requests import HTTPConnection, Request
 
 from ephemera.errors import InvalidDeclaration
-from ephemera.keyspace import FieldValue
+from ephemera.keyspace import FieldValue, field_value
 from ephemera.patterns.rate_limits import BoundRateLimits, Claim, Rule
 from ephemera.web._asgi import Scope
 from ephemera.web._client_address import ClientAddress
@@ -52,7 +52,7 @@ def subject_finder(by: By, client: ClientAddress, user_field: str | None) -> Fin
         value: object = None
         if subject.kind == "user":
             session = await RequestSession.of(HTTPConnection(scope)).get()
-            value = None if session is None else getattr(session, user_field or "")
+            value = None if session is None else field_value(session, user_field or "")
         elif subject.kind == "header":
             value = next((value for each, value in scope["headers"] if each == header), b"").decode("latin-1")
         return subject.of(client.network(scope), value)
