@@ -12,9 +12,9 @@ import msgspec
 import pydantic
 import pytest
 
-from ephemera import Cache, Catalogue, Entitlements, Locks, Sessions, Store, connect, fixed, sliding
+from ephemera import Cache, Catalogue, Entitlements, Locks, Sessions, Store, blocking, connect, fixed, sliding
 from ephemera.embedded import Valkey
-from ephemera.errors import InvalidDeclaration, WrongFields
+from ephemera.errors import InvalidDeclaration, LoopMisuse, WrongFields
 from ephemera.keyspace import _connect
 
 HOUR, MINUTE = fixed(hours=1), timedelta(minutes=1)
@@ -125,6 +125,15 @@ async def test_use7_with_in_place_of_async_with_for_locks(store: Store) -> None:
             with wrong:
                 raise AssertionError
     assert await store[LOCK].holder(user_id="1") is None
+
+
+def test_use7_an_async_call_for_wait(server: Valkey) -> None:
+    """`store.wait(store.aio.call(...))` says to call the blocking store itself."""
+    with (
+        blocking.connect(server.url, CATALOGUE) as store,
+        pytest.raises(LoopMisuse, match=r"store\.call\(\.\.\.\), not store\.aio\.call"),
+    ):
+        store.wait(store.aio.call("PING"))
 
 
 def test_use7_a_missing_fastapi() -> None:

@@ -407,10 +407,16 @@ def refuse_other_loop(loop: asyncio.AbstractEventLoop) -> None:
 
 def loop_misuse() -> LoopMisuse:
     """The error for a call from another loop, thread or process."""
+    if asyncio._get_running_loop() is None:
+        advice = (
+            "In synchronous code, use a store of ephemera.sync.connect(...), in any thread, and call it "
+            "directly: store.call(...), not store.aio.call(...)"
+        )
+    else:
+        advice = "Open a store here: async with ephemera.connect(...)"
     return LoopMisuse(
         "this store was opened in another event loop, thread or process (before os.fork()), and its "
-        "connection belongs to that one; nothing was sent. Open a store here: async with "
-        "ephemera.connect(...), or ephemera.sync.connect(...) for synchronous code, in any thread"
+        f"connection belongs to that one; nothing was sent. {advice}"
     )
 
 
