@@ -1,8 +1,8 @@
 """What an entry of `CACHES` says: how values are stored, and what this process has connected to its server.
 
 Values are JSON, or pickled where the settings say so. JSON refuses what would come back as something else,
-such as a tuple. Both store integers as digits, so that the server can count. A pickle from Redis runs whatever
-code its writer put into it: choose it only for a server that only you can write to.
+such as a tuple. Both store integers as digits, so that the server can count. A pickle from Redis runs
+whatever code its writer put into it: choose it only for a server that only you can write to.
 """
 
 from __future__ import annotations
