@@ -11,13 +11,14 @@ import pytest
 
 from ephemera_services import slides as package
 from ephemera_services.slides import DEMO_DOCUMENT
-from ephemera_services.slides.chart_data import chart_data, number
+from ephemera_services.slides.chart_data import chart_data
 from ephemera_services.slides.deck import SlideContent, Table
 from ephemera_services.slides.deck_plan import Section, plan_deck
 from ephemera_services.slides.document_text import extract
 from ephemera_services.slides.frame_words import frame_words
 from ephemera_services.slides.key_sentences import MAX_BULLETS, MAX_WORDS, shorten
 from ephemera_services.slides.library import sections_of
+from ephemera_services.slides.table_numbers import numbers
 from ephemera_services.slides.text_structure import sentences
 
 REPORT = """# Offshore wind in the North Sea
@@ -260,7 +261,35 @@ def test_long_sentences_are_cut_around_their_figures(sentence: str, shown: str) 
 )
 def test_numbers_are_read_as_people_write_them(cell: str, value: float | None) -> None:
     """Currencies, percentages, both decimal marks and thousands; anything else is not a number."""
-    assert number(cell) == value
+    read = numbers([cell])
+    assert (None if read is None else read[0]) == (None if value is None else [value])
+
+
+@pytest.mark.parametrize(
+    ("cells", "values"),
+    [
+        (["1.234,5", "2.000"], [1234.5, 2000.0]),
+        (["1,234.5", "2,000"], [1234.5, 2000.0]),
+        (["1.500", "8.5"], [1.5, 8.5]),
+        (["1.000.000", "2.500"], [1_000_000.0, 2500.0]),
+        (["1.500", "2.000"], None),
+        (["1,500", "2.000"], None),
+        (["8,5", "8.5"], None),
+        (["12.05.2024", "13.05.2024"], None),
+    ],
+)
+def test_a_table_has_one_decimal_mark(cells: list[str], values: list[float] | None) -> None:
+    """A cell that leaves no choice decides for all; what may be a thousand times more is not charted."""
+    table = Table(header=["Name", "Tonnes"], rows=[[f"N{at}", cell] for at, cell in enumerate(cells)])
+    data = chart_data(table)
+    assert (None if data is None else data.series[0].values) == values
+
+
+def test_charts_write_numbers_with_the_mark_of_their_table() -> None:
+    """A decimal comma stays one, with spaces between thousands."""
+    data = chart_data(Table(header=["Name", "t"], rows=[["A", "1.234,5"], ["B", "-2"]]))
+    assert data is not None
+    assert data.shown(1234.5) == "1\u00a0234,5"
 
 
 def test_a_table_is_a_chart_only_if_it_is_one_of_numbers() -> None:

@@ -20,8 +20,6 @@ from pptx import Presentation
 from ephemera_services import slides as package
 from ephemera_services.runtime import DEMO_PASSWORD
 from ephemera_services.slides import DEMO_DOCUMENT
-from ephemera_services.slides.chart_data import chart_data
-from ephemera_services.slides.deck import Table
 from ephemera_services.slides.themes import THEMES
 from tests.browsers import running_browser
 from tests.services.services import Served
@@ -335,19 +333,43 @@ def test_an_answer_that_is_older_than_an_event_removes_no_slide(page: Any) -> No
 
 
 @pytest.mark.parametrize(
-    ("header", "rows"),
+    ("cells", "texts"),
     [
-        (["Year", "GW"], [["2023", "1,200.5"], ["2024", "9"]]),
-        (["Item", "2025", "Change"], [["Revenue", "48.6", "+14 %"], ["Costs", "42.8", "+9 %"]]),
-        (["Station", "Power", "Due"], [["Westkant", "2", "2029"], ["Zeeduin", "2", "2031"]]),
-        (["Month", "Share (%)", "Rest (%)"], [["May", "7", "93"], ["June", "8,5", "91,5"]]),
-        (["Country", "Maker"], [["UK", "Siemens"], ["Germany", "GE"]]),
+        (["1.234,5", "-617,25"], ["1\u00a0234,50", "-617,25"]),
+        (["48.6", "12.15"], ["48.60", "12.15"]),
+        (["1.500", "2.000"], None),
     ],
 )
-def test_the_page_has_charts_where_exports_have(page: Any, header: list[str], rows: list[list[str]]) -> None:
-    """Script and Python agree on which tables are charts."""
-    is_chart = page.evaluate("table => chartPoints(table) !== null", {"header": header, "rows": rows})
-    assert is_chart == (chart_data(Table(header=header, rows=rows)) is not None)
+def test_the_page_has_the_charts_of_exports(
+    page: Any, slides: Served, anna: Person, cells: list[str], texts: list[str] | None
+) -> None:
+    """Numbers are those that the server read, to scale from a zero line; what it cannot tell is a table."""
+    expect = playwright.expect
+    made = _presentation(anna, "Balance of the heronry", 1)
+    slide_id = anna.want(200, "GET", f"/presentations/{made}")["slides"][0]["slide_id"]
+    table = {"header": ["Company", "Result"], "rows": [["Heron", cells[0]], ["Egret", cells[1]]]}
+    change = {"layout": "chart", "table": table}
+    edited = anna.want(200, "PATCH", f"/presentations/{made}/slides/{slide_id}", json=change)
+    _sign_in(page)
+    expect(page.locator("#presentations")).to_contain_text("Balance")
+    _open(page, slides, made)
+    stage = page.locator("#stage")
+    if texts is None:
+        assert edited["chart"] is None
+        expect(stage.locator("td").nth(1)).to_have_text("1.500")
+        return
+    expect(stage.locator(".chart b")).to_have_text(texts)
+    place = "bar => { const box = bar.getBoundingClientRect(); return [box.top, box.bottom]; }"
+    (above, middle), (below, bottom) = [bar.evaluate(place) for bar in stage.locator(".bars i").all()]
+    if cells[1].startswith("-"):
+        zero = stage.locator(".chart hr").bounding_box()["y"]
+        assert middle == pytest.approx(zero, abs=2)
+        assert below == pytest.approx(zero, abs=2)
+        assert (bottom - below) * 2 == pytest.approx(middle - above, abs=2)
+    else:
+        assert middle == pytest.approx(bottom, abs=1)
+        assert (bottom - below) * 4 == pytest.approx(middle - above, abs=3)
+    _inspect(page, "chart")
 
 
 def _presentation(person: Person, topic: str, slides: int, **more: Any) -> str:

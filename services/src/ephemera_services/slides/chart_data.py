@@ -1,8 +1,8 @@
 """The numbers of a table that a chart shows better: labels in its first column, numbers in the others.
 
-Numbers are read as people write them: with currency signs, percent signs, spaces or commas between thousands,
-and a decimal point or comma. A table with a cell that is not a number remains a table, and so does one whose
-columns cannot share an axis: with years, or with percentages beside other numbers.
+A table with a cell that is not a number, or whose decimal mark cannot be told, remains a table, and so does
+one whose columns cannot share an axis: with years, or with percentages beside other numbers. The page draws
+the same charts as exports: it gets them ready to draw, and reads no numbers itself.
 """
 
 from __future__ import annotations
@@ -11,31 +11,29 @@ import re
 from collections.abc import Iterable
 from itertools import pairwise
 from math import floor, log10
-from typing import NamedTuple
 
-from ephemera_services.slides.deck import Table
+import msgspec
+
+from ephemera_services.slides.deck import SlideContent, Table
+from ephemera_services.slides.table_numbers import numbers
 
 _MAX_SERIES = 3
 _MAX_POINTS = 12
-_MAX_NUMBER, _MIN_NUMBER = 1e15, 1e-9
-"""Of numbers other than zero, without their signs; an axis of others has no steps."""
 _GRID = 4  # lines across a chart
 _CLOSE = 0.09  # of the axis: numbers above both lines would overlap
-_NUMBER = re.compile(r"[-−+]?\d+(?:[.,]\d+)*")
-_AFFIX = re.compile(r"[\s\u00a0\u202f%€$£¥₽₺]|EUR|USD|GBP|RUB|CHF|PLN|CZK|TRY", re.IGNORECASE)
-_SPACES = re.compile(r"(?<=\d)[ \u00a0\u202f'](?=\d{3}\b)")
 _DATE = re.compile(r"(?:19|20)\d\d")
 _YEAR = re.compile(r"(?:Q[1-4]\s*)?(?:1[89]|20)\d\d(?:[-/.]\d{1,2})?|Q[1-4]")
+_WITH_COMMA = str.maketrans(",.", "\u00a0,")
 
 
-class Series(NamedTuple):
+class Series(msgspec.Struct, frozen=True):
     """The numbers of one column."""
 
     name: str
     values: list[float]
 
 
-class ChartData(NamedTuple):
+class ChartData(msgspec.Struct, frozen=True):
     """What a chart shows."""
 
     labels: list[str]
@@ -44,10 +42,13 @@ class ChartData(NamedTuple):
     """Whether the labels are years or quarters, which a line connects."""
     unit: str
     """`%` if all numbers are percentages."""
+    mark: str
+    """The decimal mark of the table."""
 
-    def shown(self, value: float) -> str:
-        """A number as the chart shows it."""
-        return f"{value:,.{self.digits}f}{self.unit}"
+    def shown(self, value: float, digits: int | None = None) -> str:
+        """A number as the chart shows it, with the decimal mark of the table."""
+        text = f"{value:,.{self.digits if digits is None else digits}f}{self.unit}"
+        return text.translate(_WITH_COMMA) if self.mark == "," else text
 
     @property
     def digits(self) -> int:
@@ -68,46 +69,68 @@ class ChartData(NamedTuple):
         return found
 
 
+class DrawnSeries(msgspec.Struct, frozen=True):
+    """A series of a chart on the page."""
+
+    name: str
+    values: list[float]
+    texts: list[str]
+    """The values as the chart shows them."""
+    below: list[bool]
+    """Whether a text is below its point."""
+
+
+class Chart(msgspec.Struct, frozen=True):
+    """A chart as the page draws it: everything is read, rounded and written already."""
+
+    labels: list[str]
+    series: list[DrawnSeries]
+    is_time: bool
+    low: float
+    """The lower end of the axis; below zero if a value is."""
+    high: float
+
+
 def chart_data(table: Table) -> ChartData | None:
     """The chart of a table; None if it is better shown as a table."""
     labels = [row[0] for row in table.rows]
     names = table.header[1:]
     if not 2 <= len(labels) <= _MAX_POINTS or len(names) > _MAX_SERIES or not all(labels):
         return None
-    series = []
-    for at, name in enumerate(names, 1):
-        values = [number(row[at]) for row in table.rows]
-        if any(value is None for value in values):
-            return None
-        series.append(Series(name, [value for value in values if value is not None]))
     columns = [[row[at] for row in table.rows] for at in range(1, len(names) + 1)]
+    read = numbers([cell for cells in columns for cell in cells])
     percent = {
         "%" in name or all("%" in cell for cell in cells) for name, cells in zip(names, columns, strict=True)
     }
-    if len(percent) > 1 or any(all(_DATE.fullmatch(cell) for cell in cells) for cells in columns):
+    if read is None or len(percent) > 1:
         return None
+    if any(all(_DATE.fullmatch(cell) for cell in cells) for cells in columns):
+        return None
+    values, mark = read
+    series = [
+        Series(name, values[at * len(labels) : (at + 1) * len(labels)]) for at, name in enumerate(names)
+    ]
     unit = "%" if percent == {True} else ""
-    return ChartData(labels, series, all(_YEAR.fullmatch(label) for label in labels), unit)
+    return ChartData(labels, series, all(_YEAR.fullmatch(label) for label in labels), unit, mark)
 
 
-def number(cell: str) -> float | None:
-    """The number that a cell is; None if it is anything else."""
-    bare = _AFFIX.sub("", _SPACES.sub("", cell))
-    if not _NUMBER.fullmatch(bare):
+def chart_of(slide: SlideContent) -> Chart | None:
+    """The chart of a slide; None if it shows none."""
+    data = None if slide.layout != "chart" or slide.table is None else chart_data(slide.table)
+    if data is None:
         return None
-    value = float(_with_decimal_point(bare.replace("−", "-")))
-    return value if value == 0 or _MIN_NUMBER <= abs(value) < _MAX_NUMBER else None
-
-
-def _with_decimal_point(text: str) -> str:
-    """The last separator is the decimal one, unless it is repeated, or groups three digits by commas."""
-    last = max(text.rfind("."), text.rfind(","))
-    if last < 0:
-        return text
-    mark, digits = text[last], len(text) - last - 1
-    whole = text[:last].replace(",", "").replace(".", "")
-    grouped = text.count(mark) > 1 or (mark == "," and digits == 3 and "." not in text)
-    return whole + text[last + 1 :] if grouped else f"{whole}.{text[last + 1 :]}"
+    low, high, _ = axis_of(data)
+    below = data.below() if data.is_time else set()
+    series = [
+        DrawnSeries(
+            each.name,
+            each.values,
+            [data.shown(value) for value in each.values],
+            [(number, at) in below for at in range(len(data.labels))],
+        )
+        for number, each in enumerate(data.series)
+    ]
+    return Chart(data.labels, series, data.is_time, low, high)
 
 
 def decimals(values: Iterable[float], most: int) -> int:

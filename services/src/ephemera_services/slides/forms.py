@@ -223,6 +223,29 @@ class TableView(BaseModel):
     rows: list[list[str]]
 
 
+class SeriesView(BaseModel):
+    """A series of a chart: its values, and how they are written."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    name: str
+    values: list[float]
+    texts: list[str]
+    below: list[bool]
+
+
+class ChartView(BaseModel):
+    """The chart of a slide, ready to draw between the ends of its axis."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    labels: list[str]
+    series: list[SeriesView]
+    is_time: bool
+    low: float
+    high: float
+
+
 class SlideView(BaseModel):
     """A slide; its layout says what of it is shown."""
 
@@ -233,6 +256,8 @@ class SlideView(BaseModel):
     bullets: list[str]
     columns: list[ColumnView]
     table: TableView | None
+    chart: ChartView | None
+    """Null if the layout is another, or the table is not one of numbers that share an axis."""
     notes: str
     sources: list[str]
 

@@ -28,6 +28,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from ephemera.adapters.langgraph import JobSaver
 from ephemera.errors import ConnectionFailed, JobFailed, JobSnoozed
 from ephemera.patterns.jobs import Run
+from ephemera_services.slides.chart_data import chart_of
 from ephemera_services.slides.chat_writer import ModelFailed
 from ephemera_services.slides.deck import SlideContent
 from ephemera_services.slides.job_resources import JobResources
@@ -110,7 +111,7 @@ async def rewrite_slide(
     shown = SlideContent(**{**slide_fields(made), "notes": ""})
     await run.transact(
         "keep:1", store_slide, presentation_id, slide_id, number, made,
-        event=lambda _: SlideCompleted(progress_pct=99, slide=shown, **about),
+        event=lambda _: SlideCompleted(progress_pct=99, slide=shown, chart=chart_of(shown), **about),
     )  # fmt: skip
     await run.step("usage", _settle_usage, work, reservation_id, 0)
 
@@ -188,7 +189,9 @@ async def _slide(state: Deck, runtime: Runtime[GenerationContext]) -> Deck:
     shown = SlideContent(**{**slide_fields(made), "notes": ""})
     await work.run.transact(
         f"keep:{number}", store_slide, work.presentation_id, UUID(slide_id), number, made,
-        event=lambda _: SlideCompleted(progress_pct=_percent(number, titles), slide=shown, **about),
+        event=lambda _: SlideCompleted(
+            progress_pct=_percent(number, titles), slide=shown, chart=chart_of(shown), **about
+        ),
     )  # fmt: skip
     return {"written": 1}
 

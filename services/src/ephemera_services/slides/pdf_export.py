@@ -179,7 +179,7 @@ class _Chart:
         while value <= self._high + self._step / 2:
             y = self._y(value, plot)
             self._page.bar(Box(plot.x, y, plot.width, 0.75), self._theme.tint)
-            shown = f"{value:,.{digits}f}{self._data.unit}"
+            shown = self._data.shown(value, digits)
             self._page.line(shown, plot.x - 8, y - 8, 14, self._theme.muted, align="right")
             value += self._step
 

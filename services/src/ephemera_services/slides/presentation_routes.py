@@ -13,9 +13,11 @@ from ephemera.patterns.usage import money
 from ephemera_services.runtime import problem, problems
 from ephemera_services.slides.account_routes import Editor, Reader
 from ephemera_services.slides.brand_kits import theme_of
+from ephemera_services.slides.chart_data import chart_of
 from ephemera_services.slides.deck import slide_of
 from ephemera_services.slides.document_text import PDF, PPTX
 from ephemera_services.slides.forms import (
+    ChartView,
     ExportAccepted,
     ExportForm,
     ExportView,
@@ -198,7 +200,9 @@ def _share_view(request: Request, share: Share) -> ShareView:
 
 def slide_view(row: Any) -> SlideView:
     """A slide as its editors see it."""
-    return SlideView(slide_id=row.id, **{name: getattr(row, name) for name in _SLIDE})
+    chart = chart_of(slide_of(row)) if row.layout == "chart" else None
+    shown = None if chart is None else ChartView.model_validate(chart)
+    return SlideView(slide_id=row.id, chart=shown, **{name: getattr(row, name) for name in _SLIDE})
 
 
 _SLIDE = ("number", "layout", "title", "bullets", "columns", "table", "notes", "sources")

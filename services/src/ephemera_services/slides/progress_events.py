@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from ephemera.patterns.jobs import JobRow
+from ephemera_services.slides.chart_data import Chart
 from ephemera_services.slides.deck import SlideContent
 
 
@@ -44,6 +45,8 @@ class SlideCompleted(_Event, frozen=True, kw_only=True, tag="slide_completed"):
     slide_title: str
     slide: SlideContent | None = None
     """The slide, without its notes."""
+    chart: Chart | None = None
+    """Its chart, ready to draw."""
 
 
 class Done(_Event, frozen=True, kw_only=True, tag="generation_done"):

@@ -19,8 +19,7 @@ function drawSlide(slide, theme, number = slide.number) {
 
 function slideContent(slide) {
   if (["table", "chart"].includes(slide.layout) && slide.table) {
-    const points = slide.layout === "chart" ? chartPoints(slide.table) : null;
-    return [points ? drawChart(slide.table, points) : drawTable(slide.table)];
+    return [slide.layout === "chart" && slide.chart ? drawChart(slide.chart) : drawTable(slide.table)];
   }
   if (slide.layout === "two_columns") {
     return [el("div", { className: "columns" }, ...slide.columns.map((column) =>
@@ -39,7 +38,7 @@ function list(bullets, kind = "ul") {
 function fit(slide) {
   const filled = (texts, symbols) => texts.reduce((sum, text) => sum + Math.max(1, Math.ceil(text.length / symbols)), 0);
   let lines = 0;
-  if (["table", "chart"].includes(slide.layout) && slide.table) lines = slide.layout === "chart" ? 0 : slide.table.rows.slice(0, 9).length * 0.85 + 1;
+  if (["table", "chart"].includes(slide.layout) && slide.table) lines = slide.layout === "chart" && slide.chart ? 0 : slide.table.rows.slice(0, 9).length * 0.85 + 1;
   else if (slide.layout === "two_columns") lines = Math.max(0, ...slide.columns.map((each) => 1 + filled(each.bullets, SYMBOLS / 2)));
   else lines = filled([...slide.bullets ?? [], ...slide.layout === "closing" ? slide.sources ?? [] : []], SYMBOLS);
   return lines <= LINES ? 1 : Math.max(0.42, Math.sqrt(LINES / lines)); // smaller text has more symbols in a line, too
@@ -54,57 +53,47 @@ function drawTable(table) {
   return made;
 }
 
-/** The numbers of a table, by rows; null if it is better shown as a table. */
-function chartPoints(table) {
-  if (table.rows.length < 2 || table.rows.length > 12 || table.header.length > 4) return null;
-  const columns = table.header.slice(1).map((name, at) => ({ name, cells: table.rows.map((row) => row[at + 1]) }));
-  const percent = new Set(columns.map(({ name, cells }) => name.includes("%") || cells.every((cell) => cell.includes("%"))));
-  if (percent.size > 1 || columns.some(({ cells }) => cells.every((cell) => /^(19|20)\d\d$/.test(cell)))) return null; // no common axis
-  const points = table.rows.map((row) => row.slice(1).map(numberOf));
-  return points.flat().every((value) => value >= 0) ? points : null;
-}
-
-function numberOf(cell) {
-  const bare = cell.replace(/[\s%€$£¥₽₺']|EUR|USD|GBP|RUB|CHF|PLN|CZK|TRY/gi, "").replace(/,(?=\d{3}(\D|$))/g, "").replace(",", ".");
-  return bare && !Number.isNaN(Number(bare)) ? Number(bare) : NaN;
-}
-
-const TIME = /^((Q[1-4]\s*)?(1[89]|20)\d\d([-/.]\d{1,2})?|Q[1-4])$/; // labels that a line connects, as in exports
-
-function drawChart(table, points) {
-  const top = Math.max(...points.flat()) || 1;
-  const isLine = table.rows.every((row) => TIME.test(row[0]));
-  const isClose = (values, series) => values.some((other, at) => at !== series && (other > values[series] || (other === values[series] && at > series)) && other - values[series] < 0.09 * top);
-  const groups = table.rows.map((row, at) => {
-    const bars = points[at].map((value, series) => {
-      const bar = el("i", { className: `series-${series}` }, el("b", {}, row[series + 1]));
-      if (isLine && isClose(points[at], series)) bar.classList.add("below"); // its number would be on another one
-      bar.style[isLine ? "bottom" : "height"] = `${(86 * value) / top}%`;
+/** A chart as the server read it from the table: the page reads no numbers. */
+function drawChart(chart) {
+  const [floor, room] = chart.low < 0 ? [8, 78] : [0, 86]; // of the height: values are written above, negative ones below
+  const level = (value) => floor + (room * (value - chart.low)) / (chart.high - chart.low);
+  const zero = level(0);
+  const groups = chart.labels.map((label, at) => {
+    const bars = chart.series.map(({ values, texts, below }, series) => {
+      const value = values[at];
+      const bar = el("i", { className: `series-${series}` }, el("b", {}, texts[at]));
+      if (below[at] || (!chart.is_time && value < 0)) bar.classList.add("below");
+      bar.style.bottom = `${chart.is_time ? level(value) : Math.min(level(value), zero)}%`;
+      if (!chart.is_time) bar.style.height = `${Math.abs(level(value) - zero)}%`;
       return bar;
     });
-    return el("div", { className: "group" }, el("div", { className: "bars" }, ...bars), el("span", {}, row[0]));
+    return el("div", { className: "group" }, el("div", { className: "bars" }, ...bars), el("span", {}, label));
   });
-  const lines = isLine ? [drawLines(points, top)] : [];
-  const chart = el("div", { className: isLine ? "chart over-time" : "chart", role: "img", "aria-label": chartText(table) }, ...lines, ...groups);
-  const names = table.header.slice(1).map((name, series) => el("span", {}, el("i", { className: `series-${series}` }), name));
-  return el("div", { className: "chart-box" }, chart, el("div", { className: "legend" }, ...names));
+  const lines = chart.is_time ? [drawLines(chart, level)] : [];
+  if (chart.low < 0) {
+    lines.push(el("hr", {}));
+    lines.at(-1).style.bottom = `${zero}%`;
+  }
+  const name = `chart${chart.is_time ? " over-time" : ""}${chart.low < 0 ? " signed" : ""}`;
+  const drawn = el("div", { className: name, role: "img", "aria-label": chartText(chart) }, ...lines, ...groups);
+  const names = chart.series.map((each, series) => el("span", {}, el("i", { className: `series-${series}` }), each.name));
+  return el("div", { className: "chart-box" }, drawn, el("div", { className: "legend" }, ...names));
 }
 
-function drawLines(points, top) {
+function drawLines(chart, level) {
   const drawn = (name, attributes, ...children) => {
     const made = document.createElementNS("http://www.w3.org/2000/svg", name);
     for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
     made.append(...children);
     return made;
   };
-  const place = (value, at) => `${(100 * (at + 0.5)) / points.length},${100 - (86 * value) / top}`;
-  const lines = points[0].map((_, series) =>
-    drawn("polyline", { class: `series-${series}`, points: points.map((row, at) => place(row[series], at)).join(" ") }));
+  const place = (value, at) => `${(100 * (at + 0.5)) / chart.labels.length},${100 - level(value)}`;
+  const lines = chart.series.map((each, series) => drawn("polyline", { class: `series-${series}`, points: each.values.map(place).join(" ") }));
   return drawn("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none" }, ...lines);
 }
 
-function chartText(table) {
-  return table.rows.map((row) => `${row[0]}: ${row.slice(1).join(", ")}`).join("; ");
+function chartText(chart) {
+  return chart.labels.map((label, at) => `${label}: ${chart.series.map((each) => each.texts[at]).join(", ")}`).join("; ");
 }
 
 // A brand kit replaces the colours of a theme while the plan includes it, as in exports.

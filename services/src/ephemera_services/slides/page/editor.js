@@ -96,7 +96,9 @@ function tableOf(text) {
 }
 
 function onInput() {
-  deck.draft = { ...deck.slides[deck.current], ...formValues() };
+  const slide = deck.slides[deck.current], values = formValues();
+  const sameTable = JSON.stringify(values.table) === JSON.stringify(slide.table);
+  deck.draft = { ...slide, ...values, chart: sameTable ? slide.chart : null }; // only the server reads numbers: a table until it is saved
   $("saved").textContent = "Not saved yet";
   drawStage();
 }

@@ -84,7 +84,7 @@ function placeSlide(event) {
   const at = deck.slides.findIndex((each) => each.number >= event.slide_number);
   const known = deck.slides.find((each) => each.number === event.slide_number);
   const slide = { bullets: [], columns: [], table: null, sources: [], layout: "bullets", ...(event.slide ?? { title: event.slide_title }),
-    notes: known?.notes ?? "", slide_id: event.slide_id, number: event.slide_number };
+    chart: event.chart ?? null, notes: known?.notes ?? "", slide_id: event.slide_id, number: event.slide_number };
   if (known) deck.slides.splice(deck.slides.indexOf(known), 1, slide);
   else deck.slides.splice(at < 0 ? deck.slides.length : at, 0, slide);
   if (!deck.picked) deck.current = deck.slides.indexOf(slide);

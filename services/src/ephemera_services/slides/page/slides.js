@@ -5,7 +5,8 @@
 const WHO = "slides:who"; // who signed in here; the session itself is in a cookie that scripts cannot read
 const VIEWS = ["sign-in-view", "library-view", "presentation-view", "settings-view"];
 const SAMPLES = [
-  [{ layout: "chart", title: "Sales by quarter", bullets: [], table: { header: ["", "Sales"], rows: [["Q1", "12"], ["Q2", "17"], ["Q3", "21"], ["Q4", "30"]] } }, "night"],
+  [{ layout: "chart", title: "Sales by quarter", bullets: [], table: { header: [], rows: [] }, chart: { labels: ["Q1", "Q2", "Q3", "Q4"], is_time: true, low: 0, high: 30,
+    series: [{ name: "Sales", values: [12, 17, 21, 30], texts: ["12", "17", "21", "30"], below: [] }] } }, "night"],
   [{ layout: "bullets", title: "What we learned", bullets: ["Humpback whales have recovered", "Right whales have not"] }, "meadow"],
   [{ layout: "title", title: "Whales", bullets: ["A presentation in four parts"] }, "paper"],
 ];
