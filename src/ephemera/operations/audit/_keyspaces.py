@@ -44,7 +44,7 @@ def keyspace_report(
     keys = sample.keys
     sizes = [key.size for key in keys if key.size is not None]
     return KeyspaceReport(
-        pattern=keyspace.pattern,
+        pattern=str(keyspace.pattern),
         catalogue=keyspace.catalogue,
         kind=keyspace.kind,
         role=keyspace.role,

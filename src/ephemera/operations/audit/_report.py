@@ -182,7 +182,7 @@ def make_finding(
         why=KINDS[kind].why,
         advice=advice,
         commands=list(commands),
-        keyspace=keyspace,
+        keyspace=None if keyspace is None else str(keyspace),  # a typed key's is a subclass, no JSON
         server=server,
         keys=keys,
         examples=list(examples),

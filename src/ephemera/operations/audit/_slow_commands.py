@@ -19,7 +19,7 @@ _KEYS_WITHIN = 8  # arguments; a script's keys come after its name and their num
 
 async def slow_commands(nodes: Iterable[NodeClient], keyspaces: Sequence[Keyspace[Any]]) -> list[SlowCommand]:
     """The commands in the slow logs, slowest in total first; none of a server that forbids it, or is lost."""
-    classify = Classifier((keyspace.template, keyspace.pattern) for keyspace in keyspaces)
+    classify = Classifier((keyspace.template, str(keyspace.pattern)) for keyspace in keyspaces)
     found: dict[tuple[str, str | None], list[int]] = {}
     for node in nodes:
         for command, arguments, micros in await _entries(node):

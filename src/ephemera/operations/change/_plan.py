@@ -17,7 +17,7 @@ import msgspec
 from ephemera.errors import InvalidValue
 from ephemera.keyspace import Catalogue, Keyspace, KeyspaceOptions, permanent
 from ephemera.operations.audit import Severity
-from ephemera.operations.documentation import FieldDoc, KeyspaceDoc
+from ephemera.operations.documentation import FieldDoc, KeyspaceDoc, typed_pattern
 from ephemera.operations.formatting import format_duration
 from ephemera.operations.survey import SurveyOptions, open_servers, survey
 
@@ -105,7 +105,7 @@ def keyspaces_of(docs: Iterable[KeyspaceDoc]) -> list[Keyspace[Any]]:
         if doc.hash_tag is not None:
             options["hash_tag"] = doc.hash_tag
         if doc.kind != "channel":
-            catalogue.value(doc.pattern, bytes, **options)
+            catalogue.value(typed_pattern(doc), bytes, **options)
     return list(catalogue)
 
 

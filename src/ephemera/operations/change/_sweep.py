@@ -17,7 +17,7 @@ import msgspec
 from ephemera.errors import ConnectionFailed, StoreClosed
 from ephemera.keyspace import Classifier, Template
 from ephemera.operations.change._plan import orphans
-from ephemera.operations.documentation import KeyspaceDoc
+from ephemera.operations.documentation import KeyspaceDoc, typed_pattern
 from ephemera.operations.survey import (
     PAGE_SIZE,
     SCAN_START,
@@ -141,4 +141,4 @@ def _belongs(old: Sequence[KeyspaceDoc], new: Sequence[KeyspaceDoc]) -> Callable
 
 
 def _template(doc: KeyspaceDoc) -> Template:
-    return Template(doc.pattern, hash_tag=doc.hash_tag)
+    return Template(typed_pattern(doc), hash_tag=doc.hash_tag)

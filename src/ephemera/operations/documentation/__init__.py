@@ -7,12 +7,25 @@ people, as JSON for programs; the command line shows the same tables. Empty colu
 
 from __future__ import annotations
 
-from types import NoneType, UnionType
+from datetime import date, datetime
+from enum import Enum
+from types import NoneType, UnionType, new_class
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+from uuid import UUID
 
 import msgspec
 
-from ephemera.keyspace import Catalogue, Keyspace, RecordCodec, declared_type, is_record, record_fields
+from ephemera.keyspace import (
+    Catalogue,
+    Key,
+    KeyPattern,
+    Keyspace,
+    RecordCodec,
+    Template,
+    declared_type,
+    is_record,
+    record_fields,
+)
 
 __all__ = [
     "FieldDoc",
@@ -23,7 +36,10 @@ __all__ = [
     "describe",
     "format_type",
     "tables",
+    "typed_pattern",
 ]
+
+_KEY_TYPES = {each.__name__: each for each in (str, bytes, int, bool, UUID, date, datetime)}
 
 
 class FieldDoc(msgspec.Struct, frozen=True):
@@ -53,6 +69,8 @@ class KeyspaceDoc(msgspec.Struct, frozen=True):
     hash_tag: str | None
     fields: tuple[FieldDoc, ...]
     lifetime_ms: int | None = None  # None: no fixed one
+    key_types: dict[str, str | list[str]] = {}
+    """The declared types of the pattern's fields: their names, or the texts of an Enum's members."""
 
 
 class Table(NamedTuple):
@@ -96,10 +114,40 @@ def as_markdown(catalogue: Catalogue) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def typed_pattern(doc: KeyspaceDoc) -> str:
+    """The pattern with the types of its fields, which renders and parses the keys that were declared."""
+    if not doc.key_types:
+        return doc.pattern
+    annotations = {name: _key_type(name, declared) for name, declared in doc.key_types.items()}
+    body = {"__annotations__": annotations}
+    key: type[Key] = new_class(
+        "Documented", (Key,), {"pattern": doc.pattern}, lambda space: space.update(body)
+    )
+    return key.pattern
+
+
+def _key_type(name: str, declared: str | list[str]) -> type[Any]:
+    if isinstance(declared, list):
+        return Enum(name, {text: text for text in declared})
+    return _KEY_TYPES[declared]
+
+
+def _key_types(keyspace: Keyspace[Any]) -> dict[str, str | list[str]]:
+    return {name: _type_doc(each) for name, each in keyspace.template.types.items()}
+
+
+def _type_doc(declared: Any) -> str | list[str]:
+    if not issubclass(declared.type, Enum):
+        return str(declared.type.__name__)
+    template = Template(KeyPattern("key:{member}", {"member": declared}))
+    keys = [template.render({"member": member}) for member in declared.type]
+    return [(template.parse_text(key) or {})["member"] for key in keys]
+
+
 def _keyspace_doc(keyspace: Keyspace[Any]) -> KeyspaceDoc:
     held = _held_type(keyspace)
     return KeyspaceDoc(
-        pattern=keyspace.pattern,
+        pattern=str(keyspace.pattern),  # one of a typed key is a subclass, which JSON refuses
         kind=keyspace.kind,
         holds=format_type(held) if held is not None else "",
         lifetime=str(keyspace.lifetime),
@@ -115,6 +163,7 @@ def _keyspace_doc(keyspace: Keyspace[Any]) -> KeyspaceDoc:
         hash_tag=keyspace.template.hash_tag,
         fields=_fields(held),
         lifetime_ms=keyspace.lifetime.milliseconds,
+        key_types=_key_types(keyspace),
     )
 
 

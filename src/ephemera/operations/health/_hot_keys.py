@@ -89,7 +89,7 @@ def _hot_keys(
         yield HotKey(
             server=server,
             key=format_key(name, keyspace),
-            pattern=None if keyspace is None else keyspace.pattern,
+            pattern=None if keyspace is None else str(keyspace.pattern),
             command=counts.most_common(1)[0][0],
             share=times / len(commands),
             per_second=times / lasted,

@@ -67,7 +67,7 @@ async def _read_lock(client: Client, locks: LockDeclaration, key: str) -> list[L
     return [
         LockState(
             key,
-            locks.keyspace.pattern,
+            str(locks.keyspace.pattern),
             holder.mode if holder.permit is None else f"permit {holder.permit}",
             holder.name or None,
             holder.fence or None,

@@ -93,7 +93,7 @@ def _variables(catalogue: Catalogue) -> Iterator[dict[str, Any]]:
         **all_values,
         **selected,
     }
-    patterns = [keyspace.pattern for keyspace in catalogue]
+    patterns = [str(keyspace.pattern) for keyspace in catalogue]
     yield {
         "name": "keyspace",
         "label": "Keyspace",
