@@ -10,9 +10,11 @@ import pytest
 from ephemera import embedded
 from ephemera.embedded import Valkey
 from ephemera.keyspace import Catalogue, fixed, permanent
-from ephemera.operations.audit import AuditReport, audit
+from ephemera.operations.audit import AuditReport, audit, undeclared_uses
 from ephemera.operations.configuration import server_settings
+from ephemera.operations.health import Check, check_server
 from ephemera.operations.infer import infer
+from tests.cli.commands import ephemera
 
 catalogue = Catalogue("mixed")
 catalogue.counter("cache:{id}", lifetime=fixed(hours=1), purpose="x")
@@ -102,6 +104,60 @@ async def test_use3_a_queue_is_never_made_evictable(server: Valkey, neighbour: s
         configured(server, settings, ("cache", "kept", neighbour))
         report = await audit(server.url, [catalogue])
         assert "allkeys" not in " ".join([*advised(report), *(each.advice for each in report.findings)])
+
+
+async def roles(server: Valkey, *, surveyed: bool) -> list[Check]:
+    """The checks of the roles, with or without knowing the undeclared keys."""
+    unknown = (await audit(server.url, [catalogue])).unknown if surveyed else None
+    undeclared = None if unknown is None else undeclared_uses(unknown)
+    health = await check_server(server.url, [catalogue], probes=1, undeclared=undeclared)
+    return [check for check in health.servers[0].checks if check.name == "roles"]
+
+
+@pytest.mark.parametrize("keys", MIXED, ids=" and ".join)
+async def test_use3_the_doctors_advice_suits_all_keys(server: Valkey, keys: tuple[str, ...]) -> None:
+    """A health check that knows the undeclared keys never evicts a queue, and is satisfied once obeyed."""
+    for settings in SETTINGS:
+        configured(server, settings, keys)
+        found = await roles(server, surveyed=True)
+        advice = " ".join(text for check in found for text in (check.advice, *check.commands))
+        if set(keys) - {"cache", "kept"}:
+            assert "allkeys" not in advice
+        commands = [command for check in found for command in check.commands]
+        if any(command.startswith("ephemera") for command in commands):
+            continue  # a server for each role, which `test_use3_following_all_advice_leaves_none` follows
+        for command in commands:
+            server.ask(*command.split())
+        left = [check for check in await roles(server, surveyed=True) if check.commands]
+        assert left == [], (settings, commands)
+
+
+async def test_use3_the_doctor_recommends_no_policy_for_keys_it_did_not_see(server: Valkey) -> None:
+    """Without a survey no policy is named: the advice is an audit; without a catalogue nothing is judged."""
+    for settings in SETTINGS:
+        configured(server, settings, ("cache", "celery queue"))
+        found = await roles(server, surveyed=False)
+        texts = [text for check in found for text in (check.advice, *check.commands)]
+        assert "policy allkeys" not in " ".join(texts)
+        assert "use " not in " ".join(texts)
+        assert not any("only caches" in check.figure for check in found)
+        without = await check_server(server.url, probes=1)
+        (unjudged,) = (each for each in without.servers[0].checks if each.name == "roles")
+        assert (unjudged.status, "not judged" in unjudged.figure) == ("ok", True)
+
+
+def test_use3_the_doctors_commands_are_shown(server: Valkey) -> None:
+    """`ephemera doctor` prints the commands, with the severity of the audit's finding."""
+    configured(
+        server, {"maxmemory": "100mb", "maxmemory-policy": "noeviction", "appendonly": "yes"}, ("cache",)
+    )
+    here = ("--catalogue", "tests.defects.test_use3_advice_for_queues:catalogue", "--watch", "100ms")
+    said = ephemera("doctor", "--url", server.url, *here).out
+    assert "CONFIG SET maxmemory-policy allkeys-lru" in said
+    assert "note roles: write none" in said
+    server.ask("LPUSH", "emails", "{}")
+    said = ephemera("doctor", "--url", server.url, *here).out
+    assert "allkeys-lru" not in said
 
 
 async def test_use3_queues_of_other_libraries_are_not_proposed_as_caches(server: Valkey) -> None:

@@ -24,7 +24,12 @@ from ephemera.operations.health import (
     find_hot_keys,
 )
 
-_SIGNS = {"ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "problem": "[red]problem[/]"}
+_SIGNS = {
+    "ok": "[green]ok[/]",
+    "note": "[blue]note[/]",
+    "warning": "[yellow]warning[/]",
+    "problem": "[red]problem[/]",
+}
 _BUDGET = 30.0  # seconds to measure the sizes of keyspaces
 
 
@@ -95,6 +100,8 @@ def doctor(
         capacity = None
         if catalogues and reached:
             capacity = run(estimate_capacity(url, catalogues, observe=watch, budget=_BUDGET))
+            undeclared = capacity.undeclared  # the settings must suit those keys, too
+            health = run(check_server(url, catalogues, role=role, identity=identity, undeclared=undeclared))
         hot = run(find_hot_keys(url, catalogues, seconds=hot_keys)) if hot_keys and reached else None
     if json:
         days = capacity.days_until_full if capacity else None
@@ -123,6 +130,8 @@ def _show(health: Health, capacity: Capacity | None, hot_keys: list[HotKey] | No
         _show_hot_keys(console, hot_keys)
     for advised in health.advice:
         console.print(f"{_SIGNS[advised.status]} {advised.name}: {escape(advised.advice)}")
+        for command in advised.commands:
+            console.print(f"  [bold]{escape(command)}[/]")
     if not health.advice:
         console.print("[green]No problems.[/]")
 

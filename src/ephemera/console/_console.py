@@ -51,8 +51,8 @@ class Console:
         self.failure: EphemeraError | None = None
         """Why it did not start."""
         self.services: list[Service] = []
-        self.monitor = ServerMonitor(())
         self.surveys = SurveyCache(())
+        self.monitor = ServerMonitor((), self.surveys)
         self.audits = AuditRunner(())
         self.history = History(settings.history)
         self._settings = settings
@@ -64,7 +64,8 @@ class Console:
             self.services = [
                 await stack.enter_async_context(open_service(each)) for each in self._settings.services
             ]
-            self.monitor, self.surveys = ServerMonitor(self.services), SurveyCache(self.services)
+            self.surveys = SurveyCache(self.services)
+            self.monitor = ServerMonitor(self.services, self.surveys)
             self.audits = AuditRunner(self.services)
             stack.push_async_callback(self.surveys.stop)
             stack.push_async_callback(self.audits.stop)

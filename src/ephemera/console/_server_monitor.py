@@ -14,8 +14,10 @@ from time import time
 from typing import Any
 
 from ephemera.console._connections import Service, address_of, commands_sent
+from ephemera.console._survey_cache import SurveyCache
 from ephemera.errors import EphemeraError
 from ephemera.keyspace import Role
+from ephemera.operations.audit import KeyUse
 from ephemera.operations.health import Health, ServerHealth, check_client, failed_check
 from ephemera.operations.survey import read_info
 from ephemera.wire import Client
@@ -65,6 +67,7 @@ class MonitoredServer:
         address: str,
         clients: Sequence[Client],
         name: str,
+        surveys: SurveyCache,
     ) -> None:
         self.services = services
         self.role = role
@@ -78,6 +81,7 @@ class MonitoredServer:
         """Bytes of its data over time."""
         self._client = clients[0]
         self._clients = clients
+        self._surveys = surveys
         self._before: tuple[float, dict[str, int]] | None = None
         self._lookups: deque[tuple[int, int]] = deque(maxlen=_RATIO_SAMPLES)  # hits and misses
 
@@ -149,17 +153,26 @@ class MonitoredServer:
         """Check its health."""
         try:
             catalogues = [catalogue for service in self.services for catalogue in service.catalogues]
-            self.health = await check_client(self._client, catalogues, role=self.role, probes=_PROBES)
+            self.health = await check_client(
+                self._client, catalogues, role=self.role, probes=_PROBES, undeclared=self._undeclared()
+            )
         except EphemeraError as error:
             self.health = _unreachable(self.address, error)
         self.checked = time()
+
+    def _undeclared(self) -> list[KeyUse] | None:
+        """What the keys that no service declares need of the server; None before all were seen."""
+        surveys = [self._surveys.of(service) for service in self.services]
+        if not all(each.at and each.complete for each in surveys):
+            return None
+        return [use for each in surveys for use in each.undeclared.get(self.role, ())]
 
 
 class ServerMonitor:
     """Samples and checks the servers of all services."""
 
-    def __init__(self, services: Sequence[Service]) -> None:
-        self.servers = _servers(services)
+    def __init__(self, services: Sequence[Service], surveys: SurveyCache) -> None:
+        self.servers = _servers(services, surveys)
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -175,7 +188,7 @@ class ServerMonitor:
             await asyncio.sleep(max(0.1, INTERVAL - (time() - started)))
 
 
-def _servers(services: Sequence[Service]) -> list[MonitoredServer]:
+def _servers(services: Sequence[Service], surveys: SurveyCache) -> list[MonitoredServer]:
     """Each server once: services with different databases on it share its memory and its health."""
     found: dict[tuple[Role | None, str], tuple[list[Service], list[Client]]] = {}
     for service in services:
@@ -184,7 +197,7 @@ def _servers(services: Sequence[Service]) -> list[MonitoredServer]:
             sharing.append(service)
             clients.append(client)
     return [
-        MonitoredServer(sharing, role, address, clients, _name(sharing, role, services))
+        MonitoredServer(sharing, role, address, clients, _name(sharing, role, services), surveys)
         for (role, address), (sharing, clients) in found.items()
     ]
 

@@ -25,10 +25,12 @@ from ephemera.operations.audit import (
     NO_TTL,
     Coverage,
     KeyspaceReport,
+    KeyUse,
     UnknownKeys,
     coverage_of,
     estimate_all_keys,
     keyspace_report,
+    undeclared_uses,
     unknown_keys,
 )
 from ephemera.operations.survey import ServerInfo, Survey, SurveyOptions, open_servers, survey
@@ -67,6 +69,8 @@ class ServiceSurvey:
     keyspaces: dict[str, KeyspaceSurvey] = field(default_factory=dict)
     unknown: list[tuple[str, UnknownKeys]] = field(default_factory=list)
     """Undeclared keys by server."""
+    undeclared: dict[Role | None, list[KeyUse]] = field(default_factory=dict)
+    """What those need of the server of a role."""
     coverage: list[Coverage] = field(default_factory=list)
     servers: list[ServerInfo] = field(default_factory=list)
     seconds: float = 0.0
@@ -158,6 +162,8 @@ def _add(found: ServiceSurvey, result: Survey, role: Role | None) -> None:
             entries = sampled_entries(sample, keyspace)
             found.keyspaces[keyspace.pattern] = KeyspaceSurvey(keyspace, report, entries, undecodable)
     for scan in result.scans[:1]:
-        found.unknown.append((scan.info.name, unknown_keys(result, declared)))
+        unknown = unknown_keys(result, declared)
+        found.unknown.append((scan.info.name, unknown))
+        found.undeclared[role] = undeclared_uses(unknown)
     found.coverage.append(coverage_of(result))
     found.servers.extend(scan.info for scan in result.scans)

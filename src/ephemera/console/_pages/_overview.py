@@ -16,9 +16,9 @@ from ephemera.console._view import ConsolePage, View
 from ephemera.operations.formatting import format_count, format_size
 from ephemera.operations.health import Check, worst_status
 
-_TONES: dict[str, Tone] = {"ok": "good", "warning": "warn", "problem": "bad"}
-_WORDS = {"ok": "OK", "warning": "Warning", "problem": "Problem"}
-_ORDER = ("Problem", "Warning", "OK")
+_TONES: dict[str, Tone] = {"ok": "good", "note": "info", "warning": "warn", "problem": "bad"}
+_WORDS = {"ok": "OK", "note": "Note", "warning": "Warning", "problem": "Problem"}
+_ORDER = ("Problem", "Warning", "Note", "OK")
 _CHECKS = (
     Column("status", "", "badge"),
     Column("check", "Check"),
@@ -177,7 +177,7 @@ def _row(server: MonitoredServer, found: tuple[str, Check]) -> dict[str, Any]:
         "check": check.name,
         "figure": check.figure,
         "rule": check.rule,
-        "advice": check.advice,
+        "advice": "\n".join([check.advice, *check.commands]),
     }
 
 

@@ -39,7 +39,7 @@ from ephemera.operations.audit._report import (
     make_finding,
 )
 from ephemera.operations.audit._servers import KeyUse, server_findings
-from ephemera.operations.audit._unknown_keys import unknown_keys
+from ephemera.operations.audit._unknown_keys import undeclared_uses, unknown_keys
 
 __all__ = [
     "KINDS",
@@ -74,5 +74,6 @@ __all__ = [
     "read_acceptances",
     "read_report",
     "server_findings",
+    "undeclared_uses",
     "unknown_keys",
 ]

@@ -9,7 +9,9 @@ all keys, the advice is a server for each role; `ephemera server-config` writes 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from ephemera.keyspace import Keyspace, Permanent, Role
 from ephemera.operations.audit._report import Finding, make_finding
@@ -27,7 +29,7 @@ _SEPARATE = (
 )
 
 
-class KeyUse(NamedTuple):
+class KeyUse(msgspec.Struct, frozen=True):
     """What matters of keys to the server that holds them; role None: unknown."""
 
     pattern: str

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ephemera.keyspace import Catalogue
-from ephemera.operations.audit import audit
+from ephemera.operations.audit import KeyUse, audit, undeclared_uses
 from ephemera.operations.survey import Interval, SurveyOptions, read_info
 from ephemera.wire import open_client
 
@@ -48,6 +48,8 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds."""
     growth: float
     """Bytes per second."""
+    undeclared: list[KeyUse] | None = None
+    """What its other keys need of the server; None when not all were seen."""
 
     @property
     def days_until_full(self) -> float | None:
@@ -100,6 +102,7 @@ async def estimate_capacity(
             key=lambda keyspace: -keyspace.size.value if keyspace.size else 0,
         ),
         unknown_keys=report.unknown.keys,
+        undeclared=undeclared_uses(report.unknown) if report.coverage.complete else None,
         observed=observed,
         growth=gained / observed if gained > _NOISE else 0.0,
     )

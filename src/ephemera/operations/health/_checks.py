@@ -12,12 +12,12 @@ from typing import Any, Literal, TypeAlias, get_args
 import msgspec
 
 from ephemera.keyspace import Keyspace, Role
-from ephemera.operations.audit import server_findings
+from ephemera.operations.audit import Finding, KeyUse, server_findings
 from ephemera.operations.formatting import format_count, format_duration, format_size
 from ephemera.operations.survey import ServerInfo
 
-Status: TypeAlias = Literal["problem", "warning", "ok"]
-"""The result of a check."""
+Status: TypeAlias = Literal["problem", "warning", "note", "ok"]
+"""The result of a check; a note is advice on a server that is well."""
 _WORST_FIRST: tuple[Status, ...] = get_args(Status)
 
 _MIN_HIT_RATIO = 0.85
@@ -29,6 +29,9 @@ _NEARLY_FULL = 0.9
 _FRAGMENTED = 1.5
 _FRAGMENTATION_COST = 64 * 1024 * 1024  # bytes
 _MAX_LAG = 10_000_000  # bytes that a replica may be behind
+_ROLES_RULE = "policy and persistence suit the roles"
+_OF_EVICTION = ("evictable-queue", "unevictable-cache", "no-memory-limit")
+_OF_ROLES = (*_OF_EVICTION, "unpersisted-queue", "persisted-cache", "persistence-failing")
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +42,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     figure: str
     rule: str
     advice: str = ""
+    commands: list[str] = []  # to type: for the server (CONFIG SET ...), or for a shell (ephemera ...)
 
 
 class Latency(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,12 +111,19 @@ class Vitals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def checks_of(
-    server: ServerInfo, vitals: Vitals, keyspaces: Sequence[Keyspace[Any]], role: Role | None = None
+    server: ServerInfo,
+    vitals: Vitals,
+    keyspaces: Sequence[Keyspace[Any]],
+    role: Role | None = None,
+    undeclared: Sequence[KeyUse] | None = None,
 ) -> list[Check]:
-    """Every check of a server that was reached; `role`: the only role that it carries."""
+    """Every check of a server that was reached.
+
+    `role`: the only role that it carries; `undeclared`: its other keys, None when nobody looked for them.
+    """
     return [
         passed_check("reachable", f"{vitals.latency.probes} PINGs answered", "the server answers"),
-        *_roles(server, keyspaces),
+        *_roles(server, keyspaces, undeclared),
         _hit_ratio(vitals, caches=role != "queue"),
         _evictions(vitals, server),
         _latency(vitals.latency),
@@ -126,8 +137,8 @@ def checks_of(
 
 
 def worst_status(statuses: Iterable[Status]) -> Status:
-    """The worst of these statuses."""
-    return min(statuses, key=_WORST_FIRST.index, default="ok")
+    """The worst of these statuses; notes are no more than advice."""
+    return min((each for each in statuses if each != "note"), key=_WORST_FIRST.index, default="ok")
 
 
 def sort_worst_first(checks: Iterable[Check]) -> list[Check]:
@@ -150,17 +161,38 @@ def warning_check(name: str, figure: str, rule: str, advice: str) -> Check:
     return Check(name=name, status="warning", figure=figure, rule=rule, advice=advice)
 
 
-def _roles(server: ServerInfo, keyspaces: Sequence[Keyspace[Any]]) -> Iterator[Check]:
-    """Eviction and persistence against the roles of the keyspaces; memory has its own checks."""
-    found = [
-        each for each in server_findings(server, keyspaces) if each.kind not in ("memory-full", "fragmented")
-    ]
+def _roles(
+    server: ServerInfo, keyspaces: Sequence[Keyspace[Any]], undeclared: Sequence[KeyUse] | None
+) -> Iterator[Check]:
+    """Eviction and persistence against the roles of the keys; memory has its own checks.
+
+    What suits the declared keys may lose others, so when nobody looked for those, the advice is an audit.
+    """
+    found = [each for each in server_findings(server, keyspaces, undeclared or ()) if each.kind in _OF_ROLES]
+    if undeclared is None:
+        found = [_unsure(each) for each in found if each.kind != "persisted-cache"]
     for each in found:
-        make = failed_check if each.severity == "problem" else warning_check
-        yield make("roles", each.message, "policy and persistence suit the roles", each.advice)
+        yield Check(
+            name="roles",
+            status=each.severity,
+            figure=each.message,
+            rule=_ROLES_RULE,
+            advice=each.advice,
+            commands=each.commands,
+        )
     if not found:
         saved = "append-only file" if server.append_only else "no append-only file"
-        yield passed_check("roles", f"{server.policy}, {saved}", "policy and persistence suit the roles")
+        nothing = undeclared is None and not keyspaces
+        unjudged = "; not judged without a catalogue: see ephemera audit" if nothing else ""
+        yield passed_check("roles", f"{server.policy}, {saved}{unjudged}", _ROLES_RULE)
+
+
+def _unsure(finding: Finding) -> Finding:
+    """The same, where the right setting depends on keys that are not known."""
+    if finding.kind not in _OF_EVICTION:
+        return finding
+    advice = "which policy is right depends on all keys, also undeclared ones: audit the server"
+    return msgspec.structs.replace(finding, advice=advice, commands=["ephemera audit --url URL"])
 
 
 def _hit_ratio(vitals: Vitals, *, caches: bool) -> Check:

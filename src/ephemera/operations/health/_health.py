@@ -11,6 +11,7 @@ import msgspec
 
 from ephemera.errors import ConnectionFailed, EphemeraError, ServerError
 from ephemera.keyspace import Catalogue, Keyspace, Role, read_identity
+from ephemera.operations.audit import KeyUse
 from ephemera.operations.health._checks import (
     Check,
     Latency,
@@ -51,7 +52,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def advice(self) -> list[Check]:
-        """The checks that need action, worst first."""
+        """The checks with advice, worst first."""
         found = [check for server in self.servers for check in server.checks if check.status != "ok"]
         return sort_worst_first(found)
 
@@ -63,11 +64,18 @@ async def check_server(
     role: Role | None = None,
     identity: str | None = None,
     probes: int = PROBES,
+    undeclared: Sequence[KeyUse] | None = None,
 ) -> Health:
-    """Check the servers at a URL against the keyspaces that they should carry."""
+    """Check the servers at a URL against the keyspaces that they should carry.
+
+    `undeclared` are their other keys, as a survey found them (`undeclared_uses`). Without it the settings
+    are judged by the declared keys alone, and no eviction policy is recommended.
+    """
     try:
         async with open_client(url) as client:
-            return await check_client(client, catalogues, role=role, identity=identity, probes=probes)
+            return await check_client(
+                client, catalogues, role=role, identity=identity, probes=probes, undeclared=undeclared
+            )
     except ConnectionFailed as error:
         return _unreachable(error.address, error)
 
@@ -79,6 +87,7 @@ async def check_client(
     role: Role | None = None,
     identity: str | None = None,
     probes: int = PROBES,
+    undeclared: Sequence[KeyUse] | None = None,
 ) -> Health:
     """Check servers through an open client, such as `store.client("cache")`."""
     keyspaces = [
@@ -91,12 +100,19 @@ async def check_client(
     if not nodes:
         return _unreachable("the cluster", "no master is connected")
     mark = await _mark(client, identity)
-    servers = await asyncio.gather(*(_server(node, keyspaces, mark, probes, role) for node in nodes))
+    servers = await asyncio.gather(
+        *(_server(node, keyspaces, mark, probes, role, undeclared) for node in nodes)
+    )
     return Health(status=worst_status(server.status for server in servers), servers=list(servers))
 
 
 async def _server(
-    node: NodeClient, keyspaces: list[Keyspace[Any]], mark: Check | None, probes: int, role: Role | None
+    node: NodeClient,
+    keyspaces: list[Keyspace[Any]],
+    mark: Check | None,
+    probes: int,
+    role: Role | None,
+    undeclared: Sequence[KeyUse] | None,
 ) -> ServerHealth:
     try:
         async with asyncio.timeout(_TIMEOUT):
@@ -108,7 +124,7 @@ async def _server(
         return _unreachable(str(node.endpoint), error).servers[0]
     server = parse_server_info(node, info)
     vitals = Vitals.of(info, latency, offset, slow)
-    checks = [*([mark] if mark else []), *checks_of(server, vitals, keyspaces, role)]
+    checks = [*([mark] if mark else []), *checks_of(server, vitals, keyspaces, role, undeclared)]
     return ServerHealth(
         name=server.name,
         status=worst_status(check.status for check in checks),
