@@ -11,10 +11,10 @@ from datetime import timedelta
 from functools import reduce
 from operator import or_
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from ephemera.errors import InvalidDeclaration
-from ephemera.keyspace import Catalogue
+from ephemera.keyspace import Catalogue, FieldValue
 from ephemera.patterns.cache import Cache, LocalCache
 
 _NO_TIME = timedelta(0)
@@ -87,15 +87,45 @@ def key_fields(function: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
 
 
 def check_parameters(pattern: str, function: Callable[..., Any], fields: tuple[str, ...]) -> None:
-    """Refuse a function whose parameters are not the fields of the key."""
-    given = tuple(inspect.signature(function).parameters)
-    if {*given} != {*fields}:
+    """Refuse a function whose parameters are not the fields of the key, or of types that no key can hold."""
+    parameters = evaluated_signature(function).parameters
+    if {*parameters} != {*fields}:
         raise InvalidDeclaration(
             pattern,
             f"its fields are {', '.join(fields) or 'none'}, and {_name(function)} takes "
-            f"{', '.join(given) or 'nothing'}",
+            f"{', '.join(parameters) or 'nothing'}",
             "name a field for each parameter, and no other; a Cache of your own takes any loader",
         )
+    for name, parameter in parameters.items():
+        if not _can_be_field(parameter):
+            raise InvalidDeclaration(
+                pattern,
+                f"no key can hold the parameter {str(parameter)!r} of {_name(function)}",
+                f"make {name} str, bytes, int, bool, UUID, date, datetime or an Enum, and not None, such as "
+                "lat: str or q: str = ''; a Cache of your own takes any loader",
+            )
+
+
+def _can_be_field(parameter: inspect.Parameter) -> bool:
+    """Whether a key has a place for all values of a parameter, as far as its annotation says."""
+    if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+        return False
+    return parameter.default is not None and _is_field_type(parameter.annotation)
+
+
+def _is_field_type(annotation: Any) -> bool:
+    """Whether a key can hold the values of a type, or for one that is not known."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _is_field_type(get_args(annotation)[0])
+    if origin in (Union, UnionType):
+        return all(map(_is_field_type, get_args(annotation)))
+    if origin is Literal:
+        return all(isinstance(each, get_args(FieldValue)) for each in get_args(annotation))
+    annotation = getattr(annotation, "__supertype__", annotation)  # of a NewType
+    if annotation in (inspect.Parameter.empty, Any) or isinstance(annotation, (str, TypeVar)):
+        return True  # text cannot be evaluated yet
+    return isinstance(annotation, type) and origin is None and issubclass(annotation, get_args(FieldValue))
 
 
 def result_type(pattern: str, function: Callable[..., Any]) -> Any:
