@@ -299,6 +299,34 @@ async def test_limits_count_addresses_users_headers_and_what_a_function_says(ser
         assert await statuses(browser, "/by/function/b", 1) == [200]
 
 
+async def test_methods_can_be_limited(server: Any) -> None:
+    """A method of an object may be a route: limited in its class, or when it is added."""
+    service = Ephemera(server.url, Catalogue("methods"))
+
+    class Desk:
+        name = "desk"
+
+        @service.limit("1/hour")
+        async def in_class(self, visitor: str) -> str:
+            return f"{self.name} {visitor}"
+
+        def as_method(self, visitor: str) -> str:
+            return f"{self.name} {visitor}"
+
+    methods, desk = service.app(), Desk()
+    methods.get("/in-class/{visitor}")(desk.in_class)
+    methods.get("/as-method")(service.limit("1/hour")(desk.as_method))
+    async with (
+        service.connect(),
+        httpx.AsyncClient(transport=httpx.ASGITransport(app=methods), base_url="https://desk") as browser,
+    ):
+        for path in ("/in-class/ann", "/as-method?visitor=ann"):
+            answers = [await browser.get(path) for _ in range(2)]
+            assert [answer.status_code for answer in answers] == [200, 429]
+            assert answers[0].json() == "desk ann"
+    assert await desk.in_class("bob") == await desk.in_class(visitor="bob") == "desk bob"
+
+
 async def test_a_denied_request_costs_no_other_dependency(server: Any) -> None:
     """The limit is checked before the dependencies of the route, although it is the last of them."""
     async with opened(server.url) as browser:

@@ -117,9 +117,11 @@ def add_dependency(route: F, dependency: params.Depends) -> F:
     parameters = signature.parameters
     name = next(each for n in count() if (each := f"ephemera_dependency_{n}") not in parameters)
     added = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[Any, dependency])
-    others = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters.values()]
+    given = list(parameters.values())
+    instance = given[:1] if given and given[0].name == "self" else []  # a method of a class: it gets bound
+    others = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in given[len(instance) :]]
     wrapper = _dropping(route, name)
-    vars(wrapper)["__signature__"] = signature.replace(parameters=[added, *others])
+    vars(wrapper)["__signature__"] = signature.replace(parameters=[*instance, added, *others])
     return replacing(route, cast("F", wrapper))
 
 
