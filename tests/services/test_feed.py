@@ -128,6 +128,11 @@ def test_insights_and_reading_over_grpc(caller: Caller, worker: Worker) -> None:
         assert remote.call("GetFeed", user_id="gina").items[0].unread == 0
         remote.call("MarkRead", unread=True, **item)
         assert remote.call("GetFeed", user_id="gina").items[0].unread == 4
+        remote.call("MarkRead", version=page.cluster_version, **item)
+        assert remote.call("GetFeed", user_id="gina").items[0].unread == 0
+        for method in ("MarkRead", "GetItemInsights"):
+            code, said = remote.refused(method, version=99, **item)
+            assert (code, "read the feed again" in said) == ("FAILED_PRECONDITION", True)
 
         assert remote.refused("GetInsight", insight_id=0)[0] == "NOT_FOUND"
         assert remote.refused("MarkRead", user_id="gina", item_id=0)[0] == "NOT_FOUND"

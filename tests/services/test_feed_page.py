@@ -173,6 +173,23 @@ def test_something_new_is_announced_and_hostile_text_is_text(visit: Visit, calle
     assert visit.page.locator("article img").count() == 0
 
 
+def test_only_what_was_shown_becomes_read(visit: Visit, caller: Caller) -> None:
+    """An item that is marked while a newer version waits keeps as unread what that version added to it."""
+    caller.publish("orbit", *texts("space", 4))
+    caller.subscribe("ivy", "orbit", plan="pro")
+    caller.wait_for_version("ivy", 1)
+    visit.sign_in("ivy")
+    playwright.expect(visit.articles).to_have_count(1)
+    later = [{"channel_id": "orbit", "text": text} for text in texts("space", 8)[4:]]
+    caller.http.post("/feed/bulk/insights", json={"insights": later}).raise_for_status()
+    news = visit.page.get_by_role("button", name="There is something new")
+    playwright.expect(news).to_be_visible()
+    visit.articles.first.get_by_role("button", name="Mark as read").click()
+    playwright.expect(visit.articles.first).to_have_class("read")
+    news.click()
+    playwright.expect(visit.articles.first.locator(".tag")).to_have_text("4 unread")
+
+
 @pytest.mark.parametrize(("look", "viewport"), LOOKS, ids=[look for look, _ in LOOKS])
 def test_it_fits_every_screen(browser: Any, caller: Caller, look: str, viewport: dict[str, int]) -> None:
     """Nothing is wider than the screen, on a phone and a desk, light and dark; buttons are large enough."""
@@ -194,5 +211,5 @@ def test_it_fits_every_screen(browser: Any, caller: Caller, look: str, viewport:
 
 def _picture(visit: Visit, name: str) -> None:
     if SCREENSHOTS:
-        visit.page.evaluate("document.activeElement.blur()")
+        visit.page.evaluate("document.activeElement.blur(), scrollTo(0, 0)")
         visit.page.screenshot(path=Path(SCREENSHOTS) / f"{name}.png")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from ephemera_services.feed.item_score import score
 from tests.services.feed_client import Client, feed_client
@@ -112,6 +114,61 @@ async def test_what_was_read_stays_read_in_the_next_version(client: Client) -> N
     assert again[space["item_id"]] == 7
     await client.ask("PUT", "/feed/users/mara/items/999999999/read", status=404)
     await client.ask("PUT", f"/feed/users/nobody/items/{space['item_id']}/read", status=404)
+
+
+async def _two_versions(client: Client, user: str) -> tuple[dict[str, Any], str]:
+    """An item as version 1 shows it, which has three more insights in version 2, and its path."""
+    await client.publish(f"of-{user}", *texts("space", 5))
+    await client.subscribed(user, f"of-{user}")
+    await client.rebuild(user)
+    [item] = (await client.feed(user))["items"]
+    await client.publish(f"of-{user}", *texts("space", 8)[5:])
+    await client.rebuild(user)
+    return item, f"/feed/users/{user}/items/{item['item_id']}"
+
+
+async def test_a_mark_is_of_the_version_that_was_shown(client: Client) -> None:
+    """A mark that names version 1 leaves unread what version 2 added to the item; by default all is read."""
+    shown, path = await _two_versions(client, "nora")
+    insights = (await client.ask("GET", f"{path}/insights", params={"version": 1}))["insights"]
+    assert {each["insight_id"] for each in insights} <= set(shown["insight_ids"])
+    await client.ask("PUT", f"{path}/read", params={"version": 1}, status=204)
+    [item] = (await client.feed("nora"))["items"]
+    assert (item["item_id"], item["size"], item["unread"]) == (shown["item_id"], 8, 3)
+    await client.ask("PUT", f"{path}/read", status=204)
+    await client.ask("DELETE", f"{path}/read", params={"version": 1}, status=204)
+    [item] = (await client.feed("nora"))["items"]
+    assert item["unread"] == 5
+    await client.ask("PUT", f"/feed/users/nobody/items/{shown['item_id']}/read?version=1", status=404)
+
+
+async def test_a_version_that_is_not_stored_is_gone(client: Client) -> None:
+    """A mark that names a version which ended, or never was, changes nothing and says what to do."""
+    _, path = await _two_versions(client, "gwen")
+    for number in range(3):
+        await client.publish("of-gwen", *texts("banks", 3 * number + 3)[-3:])
+        await client.rebuild("gwen")
+    for version in (1, 99):
+        for method, way in (("GET", "insights"), ("PUT", "read"), ("DELETE", "read")):
+            problem = await client.ask(method, f"{path}/{way}", params={"version": version}, status=410)
+            assert "read the feed again" in problem["detail"]
+    unread = {item["item_id"]: item["unread"] for item in (await client.feed("gwen"))["items"]}
+    assert unread[int(path.rpartition("/")[2])] == 8
+
+
+async def test_a_feed_counts_the_items_that_it_omits(client: Client) -> None:
+    """A feed has the first 100 items of a version, and each page of it says how many there are beyond."""
+    await client.publish("many", *texts("space", 4))
+    await client.subscribed("omar", "many")
+    await client.rebuild("omar")
+    clusters = client.aggregator.planner.tables.clusters
+    async with client.aggregator.engine.begin() as sql:
+        of_omar = clusters.c.user_id == "omar"
+        [cluster] = (await sql.execute(sa.select(clusters.c.clusters).where(of_omar))).scalar_one()
+        await sql.execute(sa.update(clusters).where(of_omar).values(clusters=[cluster] * 103))
+    page = await client.feed("omar", limit=100)
+    assert (len(page["items"]), page["next_cursor"], page["omitted"]) == (100, None, 3)
+    assert (await client.feed("omar", limit=10))["omitted"] == 3
 
 
 async def test_a_reader_learns_of_a_new_version(client: Client) -> None:

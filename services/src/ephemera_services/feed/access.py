@@ -47,7 +47,7 @@ async def authorize(
 
 
 class TokenInterceptor(grpc.aio.ServerInterceptor):
-    """Refuses gRPC calls without a token before anything of them is decoded, also of unknown methods."""
+    """Refuses gRPC calls without a token before anything of them is decoded, even of unknown methods."""
 
     def __init__(self, tokens: BearerTokens) -> None:
         self._tokens = tokens

@@ -49,6 +49,8 @@ class Feed(msgspec.Struct, frozen=True, kw_only=True):
     summarized_by: str
     items: list[Item]
     unclustered: int
+    omitted: int = 0
+    """Items beyond the largest number that a feed has: those of the lowest score."""
     next_cursor: str | None = None
     """Where the next page begins; None on the last one, and in the cache, which has whole feeds."""
 

@@ -26,6 +26,9 @@ PlanName = Literal["free", "pro"]
 Number = Annotated[int, Field(ge=1, le=2**63 - 1, examples=[1])]
 NumberPath = Annotated[int, Path(ge=1, le=2**63 - 1, examples=[1])]
 Limit = Annotated[int, Query(ge=1, le=100)]
+Version = Annotated[
+    int, Query(ge=1, le=2**63 - 1, description="`cluster_version` of the feed; by default the current one")
+]
 Cursor = Annotated[str, Field(min_length=1, max_length=32, description="`next_cursor` of the page before")]
 
 
@@ -183,6 +186,7 @@ class FeedView(BaseModel):
     summarized_by: Annotated[str, Field(description="The model, or `extractive`")]
     items: list[ItemView]
     unclustered: int
+    omitted: Annotated[int, Field(description="Items beyond the first 100, which the feed does not have")]
     next_cursor: str | None
 
 

@@ -1,8 +1,9 @@
 """`Aggregator` over gRPC: the same service as over HTTP, with the same validation.
 
 *Statuses.* UNAUTHENTICATED without a token (`access`), INVALID_ARGUMENT names the invalid field, NOT_FOUND
-means an unknown user, insight or item, FAILED_PRECONDITION a cursor of another version, UNAVAILABLE that the
-database is down. Any other exception is INTERNAL without details, and is logged.
+means an unknown user, insight or item, FAILED_PRECONDITION a cursor of another version or a version that is
+not stored, UNAVAILABLE that the database is down. Any other exception is INTERNAL without details, and is
+logged.
 
 *Messages.* The classes are built from `aggregator.binpb`, the compiled descriptor of `aggregator.proto`.
 Generated code would be tied to one version of protobuf. After a change of the file:
@@ -37,10 +38,11 @@ from ephemera_services.feed.forms import (
     Cursor,
     InsightForm,
     InsightsForm,
+    Number,
     PlanName,
     UserId,
 )
-from ephemera_services.feed.reader import StaleCursor
+from ephemera_services.feed.reader import StaleCursor, StaleVersion
 from ephemera_services.feed.service import PAGE, Aggregator
 from ephemera_services.runtime import BearerTokens
 
@@ -68,11 +70,16 @@ class _PageForm(_UserForm):
     cursor: Cursor | None = None
 
 
+class _ItemForm(_UserForm):
+    item_id: int
+    version: Number | None = None
+
+
 class _Unknown(Exception):
     """No such user, insight or item."""
 
 
-_NO_ITEM = "the user's current feed has no such item"
+_NO_ITEM = "the user's feed of this version has no such item"
 
 
 def _unknown_user(user_id: str) -> _Unknown:
@@ -82,6 +89,10 @@ def _unknown_user(user_id: str) -> _Unknown:
 def _given(request: Any, *names: str) -> dict[str, Any]:
     """Return the optional fields of a message that are set."""
     return {name: getattr(request, name) for name in names if request.HasField(name)}
+
+
+def _item_form(request: Any) -> _ItemForm:
+    return _ItemForm(user_id=request.user_id, item_id=request.item_id, **_given(request, "version"))
 
 
 def _insight_form(request: Any) -> InsightForm:
@@ -126,8 +137,8 @@ class Methods:
 
     async def GetItemInsights(self, request: Any) -> dict[str, Any]:
         """The insights of an item."""
-        form = _UserForm(user_id=request.user_id)
-        found = await self._service.item_insights(form.user_id, request.item_id)
+        form = _item_form(request)
+        found = await self._service.item_insights(form.user_id, form.item_id, form.version)
         if found is None:
             raise _Unknown(_NO_ITEM)
         insight = message("Insight")
@@ -139,8 +150,8 @@ class Methods:
 
     async def MarkRead(self, request: Any) -> dict[str, Any]:
         """Mark an item as read or unread."""
-        form = _UserForm(user_id=request.user_id)
-        if not await self._service.mark(form.user_id, request.item_id, read=not request.unread):
+        form, read = _item_form(request), not request.unread
+        if not await self._service.mark(form.user_id, form.item_id, read=read, version=form.version):
             raise _Unknown(_NO_ITEM)
         return {}
 
@@ -225,6 +236,9 @@ def _handler(method: Callable[[Any], Awaitable[dict[str, Any]]], response: Any) 
             await context.abort(grpc.StatusCode.NOT_FOUND, str(unknown))
         except StaleCursor:
             details = "the cursor is not of the feed's current version; read its first page"
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, details)
+        except StaleVersion:
+            details = "this version of the feed is not stored; read the feed again"
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, details)
         except _UNAVAILABLE:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the database is unavailable; try again")

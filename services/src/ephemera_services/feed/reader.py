@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 _LOCK_TIMEOUT = 25.0  # seconds that a reader waits for another: a little more than a summary may take
 _FALLBACK_TTL = timedelta(minutes=1)  # of a feed that the model did not summarize
-_MAX_ITEMS = 100
+_MAX_ITEMS = 100  # of a feed; it counts the others as omitted
 _MODEL_ITEMS = 20  # the first ones, which the model summarizes; others are quoted
 _MAX_INSIGHTS = 100  # ids per item
 _CURSOR = re.compile(r"([1-9][0-9]{0,17})\.([1-9][0-9]{0,3})", re.ASCII)
@@ -45,6 +45,10 @@ _CURSOR = re.compile(r"([1-9][0-9]{0,17})\.([1-9][0-9]{0,3})", re.ASCII)
 
 class StaleCursor(Exception):
     """A cursor of another version, or none at all: the client starts with the first page again."""
+
+
+class StaleVersion(Exception):
+    """A version whose clusters are not stored any more, or never were: the client reads the feed again."""
 
 
 def page(feed: Feed, cursor: str | None, limit: int) -> Feed:
@@ -144,6 +148,7 @@ class FeedReader:
             summarized_by=summarizer.name,
             items=[_item(summary, cluster) for summary, cluster in zip(summaries, shown, strict=True)],
             unclustered=clusters.unclustered or 0,
+            omitted=len(clusters.clusters) - len(shown),
         )
         try:
             await self._cache.put(feed, ttl)
@@ -161,9 +166,14 @@ class FeedReader:
             self._metrics.reads.labels("cached").inc()
         return cached
 
-    async def members(self, user_id: str, item_id: int) -> list[Member] | None:
-        """The insights of an item of the current version, by centrality; None if there is no such item."""
-        clusters = await self._clusters(user_id)
+    async def members(self, user_id: str, item_id: int, version: int | None = None) -> list[Member] | None:
+        """The insights of an item, by centrality; None if there is no such item.
+
+        By default of the current version. Of an older one only as long as it is stored, else `StaleVersion`.
+        """
+        clusters = await self._clusters(user_id, version)
+        if version is not None and clusters is None and await self.version(user_id) is not None:
+            raise StaleVersion
         for cluster in [] if clusters is None else clusters.clusters:
             if min(cluster["insights"]) == item_id:
                 copies = cluster.get("copies", {})
@@ -178,12 +188,11 @@ class FeedReader:
             version: int | None = (await sql.execute(query)).scalar_one_or_none()
         return version
 
-    async def _clusters(self, user_id: str) -> sa.Row[Any] | None:
-        """A user's current clusters; there is always a row."""
+    async def _clusters(self, user_id: str, version: int | None = None) -> sa.Row[Any] | None:
+        """A user's clusters of a version; of the current one, by default, there is always a row."""
         users, clusters = self._tables.user_stats, self._tables.clusters
-        present = (clusters.c.user_id == users.c.user_id) & (
-            clusters.c.cluster_version == users.c.cluster_version
-        )
+        wanted = users.c.cluster_version if version is None else version
+        present = (clusters.c.user_id == users.c.user_id) & (clusters.c.cluster_version == wanted)
         query = sa.select(clusters).join(users, present).where(users.c.user_id == user_id)
         async with self._engine.connect() as sql:
             return (await sql.execute(query)).one_or_none()

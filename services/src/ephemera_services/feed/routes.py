@@ -33,8 +33,9 @@ from ephemera_services.feed.forms import (
     TickView,
     Unsubscribed,
     UserPath,
+    Version,
 )
-from ephemera_services.feed.reader import StaleCursor
+from ephemera_services.feed.reader import StaleCursor, StaleVersion
 from ephemera_services.feed.service import PAGE, Aggregator, to_datetime
 from ephemera_services.runtime import problem, problems
 
@@ -129,10 +130,15 @@ async def events(request: Request, user_id: UserPath, service: Service) -> Respo
     return ProgressResponse(listener)
 
 
-@router.get("/users/{user_id}/items/{item_id}/insights", responses=problems(404))
-async def insights_of_item(user_id: UserPath, item_id: NumberPath, service: Service) -> ItemInsightsView:
-    """The insights of an item of the current version, near-duplicates merged."""
-    found = await service.item_insights(user_id, item_id)
+@router.get("/users/{user_id}/items/{item_id}/insights", responses=problems(404, 410))
+async def insights_of_item(
+    user_id: UserPath, item_id: NumberPath, service: Service, version: Version | None = None
+) -> ItemInsightsView:
+    """The insights of an item of a version, near-duplicates merged."""
+    try:
+        found = await service.item_insights(user_id, item_id, version)
+    except StaleVersion:
+        raise _stale_version() from None
     if found is None:
         raise _no_item()
     return ItemInsightsView(
@@ -142,17 +148,31 @@ async def insights_of_item(user_id: UserPath, item_id: NumberPath, service: Serv
     )
 
 
-@router.put("/users/{user_id}/items/{item_id}/read", status_code=204, responses=problems(404))
-async def mark_read(user_id: UserPath, item_id: NumberPath, service: Service) -> None:
-    """Mark all insights of an item as read; with something new, it is unread again."""
-    if not await service.mark(user_id, item_id, read=True):
-        raise _no_item()
+@router.put("/users/{user_id}/items/{item_id}/read", status_code=204, responses=problems(404, 410))
+async def mark_read(
+    user_id: UserPath, item_id: NumberPath, service: Service, version: Version | None = None
+) -> None:
+    """Mark all insights of an item as read; with something new, it is unread again.
+
+    Give the `cluster_version` of the feed that the user saw: what has come since then stays unread.
+    """
+    await _mark(service, user_id, item_id, read=True, version=version)
 
 
-@router.delete("/users/{user_id}/items/{item_id}/read", status_code=204, responses=problems(404))
-async def mark_unread(user_id: UserPath, item_id: NumberPath, service: Service) -> None:
+@router.delete("/users/{user_id}/items/{item_id}/read", status_code=204, responses=problems(404, 410))
+async def mark_unread(
+    user_id: UserPath, item_id: NumberPath, service: Service, version: Version | None = None
+) -> None:
     """Mark all insights of an item as unread."""
-    if not await service.mark(user_id, item_id, read=False):
+    await _mark(service, user_id, item_id, read=False, version=version)
+
+
+async def _mark(service: Aggregator, user_id: str, item_id: int, *, read: bool, version: int | None) -> None:
+    try:
+        found = await service.mark(user_id, item_id, read=read, version=version)
+    except StaleVersion:
+        raise _stale_version() from None
+    if not found:
         raise _no_item()
 
 
@@ -186,7 +206,11 @@ async def unsubscribe(user_id: UserPath, channel_id: ChannelPath, service: Servi
 
 
 def _no_item() -> Exception:
-    return problem(404, "The user's current feed has no such item.")
+    return problem(404, "The user's feed of this version has no such item.")
+
+
+def _stale_version() -> Exception:
+    return problem(410, "This version of the feed is not stored; read the feed again.")
 
 
 def _unknown(user_id: str) -> Exception:

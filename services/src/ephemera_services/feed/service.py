@@ -125,9 +125,14 @@ class Aggregator:
         ]
         return msgspec.structs.replace(shown, items=items)
 
-    async def item_insights(self, user_id: str, item_id: int) -> list[ItemInsight] | None:
-        """The insights of an item, nearest to its centroid first; None if there is no such item."""
-        members = await self.reader.members(user_id, item_id)
+    async def item_insights(
+        self, user_id: str, item_id: int, version: int | None = None
+    ) -> list[ItemInsight] | None:
+        """The insights of an item, nearest to its centroid first; None if there is no such item.
+
+        With a version, those that the item had in it; `StaleVersion` if it is not stored any more.
+        """
+        members = await self.reader.members(user_id, item_id, version)
         if members is None:
             return None
         shown = members[:_MAX_MEMBERS]
@@ -136,9 +141,13 @@ class Aggregator:
             ItemInsight(found[each.insight_id], each.copies) for each in shown if each.insight_id in found
         ]
 
-    async def mark(self, user_id: str, item_id: int, *, read: bool) -> bool:
-        """Mark the insights of an item as read or unread; False if there is no such item."""
-        members = await self.reader.members(user_id, item_id)
+    async def mark(self, user_id: str, item_id: int, *, read: bool, version: int | None = None) -> bool:
+        """Mark the insights of an item as read or unread; False if there is no such item.
+
+        With a version, only those that the item had in it: what came later was not shown to the user.
+        `StaleVersion` if it is not stored any more.
+        """
+        members = await self.reader.members(user_id, item_id, version)
         if members is None:
             return False
         insight_ids = [each for member in members for each in (member.insight_id, *member.copies)]

@@ -77,7 +77,7 @@ function draw(item) {
 
 async function expand(item, toggle, list, card) {
   if (!list.childElementCount) {
-    const { insights } = await (await request("GET", `/items/${item.item_id}/insights`)).json();
+    const { insights } = await (await request("GET", `/items/${item.item_id}/insights?version=${item.version}`)).json();
     list.append(...insights.map((each) => {
       const text = each.url ? el("a", { href: each.url, target: "_blank", rel: "noopener noreferrer" }, each.text) : each.text;
       const same = each.duplicate_ids.length;
@@ -93,7 +93,7 @@ async function expand(item, toggle, list, card) {
 }
 
 async function setRead(item, read, card, list = null, toggle = null) {
-  await request(read ? "PUT" : "DELETE", `/items/${item.item_id}/read`);
+  await request(read ? "PUT" : "DELETE", `/items/${item.item_id}/read?version=${item.version}`); // not what came since then
   item.unread = read ? 0 : item.insight_ids.length;
   if (list) { // it is being read: it stays open
     card.className = "read";
@@ -136,7 +136,8 @@ function filter() {
 
 function about() {
   const unread = state.items.filter((item) => item.unread).length;
-  $("about").textContent = state.version ? `${counted(state.items.length, "item")}, ${unread} unread` : "";
+  const omitted = state.omitted ? `, and ${state.omitted} smaller or older ${state.omitted === 1 ? "one" : "ones"} not shown` : "";
+  $("about").textContent = state.version ? `${counted(state.items.length, "item")}, ${unread} unread${omitted}` : "";
   document.title = unread ? `(${unread}) Feed` : "Feed";
 }
 
@@ -154,6 +155,8 @@ async function load(cursor = null) {
     }
     state.version = feed.cluster_version;
     state.cursor = feed.next_cursor;
+    state.omitted = feed.next_cursor ? 0 : feed.omitted; // said after the last page
+    for (const item of feed.items) item.version = feed.cluster_version;
     state.items.push(...feed.items);
     $("items").append(...feed.items.map(draw));
     $("more").hidden = !feed.next_cursor;
