@@ -10,6 +10,12 @@ READY = "window.did_handshake && document.querySelector('.e-tile-value')?.textCo
 """The page is connected, and was refreshed: what is typed now stays."""
 FITS = "document.documentElement.scrollWidth <= window.innerWidth"
 """Nothing is wider than the window; plots follow it a moment later."""
+SHIFTS = """
+window.shifts = [];
+new PerformanceObserver(list => list.getEntries().forEach(each => window.shifts.push(each.value)))
+  .observe({type: 'layout-shift', buffered: false});
+"""
+"""Collects how much of the page moves from now on, in `window.shifts`."""
 PATIENCE = 60.0  # seconds; machines that run tests are busy
 
 

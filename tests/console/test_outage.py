@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 from ephemera import embedded
 from ephemera.console._pages import PAGES
 from ephemera.embedded import Valkey, free_ports
-from tests.console.browser_pages import expect
+from tests.console.browser_pages import SHIFTS, expect
 from tests.console.conftest import fill
 from tests.console.console_process import running_console, settled
 
@@ -34,9 +36,11 @@ def test_an_unavailable_server_is_shown_on_every_page(
         expect(table).to_contain_text("200")
         strip = page.get_by_role("status")
         expect(strip).to_be_hidden()
+        page.evaluate(SHIFTS)
         mortal.kill()
         expect(strip).to_contain_text("cannot be reached")
         expect(table).to_contain_text("200")
+        assert sum(page.evaluate("window.shifts")) < 0.01  # the banner moves nothing
         for each in PAGES:
             if each.listed:
                 page.get_by_role("navigation").get_by_role("link", name=each.title).click()
@@ -52,6 +56,16 @@ def test_an_unavailable_server_is_shown_on_every_page(
         expect(strip).to_contain_text("cannot be reached")
         mortal.resume()
         expect(strip).to_be_hidden()
+
+
+def test_every_class_has_a_rule() -> None:
+    """Each class that the console's elements have is styled."""
+    folder = Path(str(files("ephemera.console")))
+    code = [path.read_text() for path in folder.rglob("*") if path.suffix in (".py", ".js", ".html")]
+    used = {name for text in code for name in re.findall(r"\be-[a-z]+(?:-[a-z]+)*(?![a-z-])", text)}
+    styles = "".join(path.read_text() for path in (folder / "assets").glob("*.css"))
+    assert used > {"e-problems", "e-nav-link"}
+    assert {name for name in used if not re.search(rf"\.{name}(?![a-z-])", styles)} == set()
 
 
 def test_it_starts_and_signs_in_while_redis_is_down(tmp_path: Path, browse: Callable[..., Any]) -> None:

@@ -1,4 +1,4 @@
-"""What the console itself sends: few commands while no page is open, counted apart from other clients'."""
+"""What the console itself sends: few commands while no page is open, counted apart from other clients."""
 
 from __future__ import annotations
 

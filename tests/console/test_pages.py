@@ -11,14 +11,8 @@ from typing import Any
 import pytest
 
 from ephemera.embedded import Valkey
-from tests.console.browser_pages import expect, tile
+from tests.console.browser_pages import SHIFTS, expect, tile
 from tests.console.console_process import RunningConsole
-
-SHIFTS = """
-window.shifts = [];
-new PerformanceObserver(list => list.getEntries().forEach(each => window.shifts.push(each.value)))
-  .observe({type: 'layout-shift', buffered: false});
-"""
 
 
 def row(page: Any, text: str) -> Any:
