@@ -102,6 +102,22 @@ async def test_mis11_a_match_days_ahead_neither_starts_nor_ends(pages: LeaguePag
     assert await status() == "finished"
 
 
+async def test_mis11_a_postponed_match_is_not_finalized(pages: LeaguePages) -> None:
+    """Neither days before its old kick-off nor after it: there was no match. An override awards it."""
+    matches = pages.service.matches
+    await pages.sql(f"UPDATE league.matches SET status = 'postponed' WHERE id = {COMING}")
+    for when in ("4 days", "-1 hour"):
+        await _kickoff(pages, when)
+        with pytest.raises(Problem, match="postponed"):
+            await matches.finalize(COMING, 2, 1)
+    await matches.finalize(COMING, 3, 0, override=True)
+    found = await pages.sql(f"SELECT status FROM league.matches WHERE id = {COMING}")
+    assert found[0].status == "finished"
+    await pages.sql(f"UPDATE league.matches SET status = 'cancelled' WHERE id = {COMING}")
+    with pytest.raises(Problem, match="cancelled"):
+        await matches.finalize(COMING, 2, 1, override=True)
+
+
 async def test_mis11_an_override_is_explicit(pages: LeaguePages) -> None:
     """An administrator who says so may award a match ahead of time; without it the route answers 409."""
     path = f"/api/admin/matches/{COMING}/finalize"

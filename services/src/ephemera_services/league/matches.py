@@ -4,8 +4,8 @@ A finalization is committed while no other process can store the affected pages 
 time, so the table and the results never disagree, in any process. It can be repeated: with the same result it
 only invalidates the pages again, with another one it corrects the first.
 
-A match starts from half an hour before its kick-off on, and is finalized after it; earlier only by an
-override, for a match that is brought forward or awarded.
+A match starts from half an hour before its kick-off on, and is finalized after it; earlier, or while it is
+postponed, only by an override, for a match that is brought forward or awarded.
 """
 
 from __future__ import annotations
@@ -83,6 +83,8 @@ class Matches:
         ):
             match = await _locked(sql, match_id)
             await _require_authority(sql, match, (home_goals, away_goals), by)
+            if match.status == "postponed" and not override:
+                raise problem(409, "The match is postponed: it is finalized only with override=true.")
             if match.status == "scheduled" and match.starts_in > timedelta(0):
                 _refuse_early(override, "finalized", "after its kick-off")
             edit = Edit(sql, by, "final result", match_id=match_id)
