@@ -11,8 +11,9 @@ _FORM = {"name": "ann", "password": "correct horse battery"}
 async def test_sec17_comments_and_predictions_of_a_user_are_limited(
     server: Valkey, postgres: Postgres
 ) -> None:
-    """Ten comments a minute; more are 429, whatever address they come from. Queries of the own place, too."""
-    limits = {f"EPHEMERA_LEAGUE_{name}": "3" for name in ("PREDICTIONS_PER_MINUTE", "PAGES_PER_10_SECONDS")}
+    """Ten comments a minute; more are 429, whatever address they come from. Votes and own places, too."""
+    names = ("PREDICTIONS_PER_MINUTE", "VOTES_PER_MINUTE", "PAGES_PER_10_SECONDS")
+    limits = {f"EPHEMERA_LEAGUE_{name}": "3" for name in names}
     async with opened("league", server, postgres, limits) as app:
         await app.ask("POST", "/api/users", json=_FORM)
         signed_in = await app.ask("POST", "/api/session", json=_FORM)
@@ -32,6 +33,11 @@ async def test_sec17_comments_and_predictions_of_a_user_are_limited(
             for _ in range(4)
         ]
         assert predicted == [404] * 3 + [429]
+        voted = [
+            (await app.ask("POST", "/api/matches/1/votes", json={"choice": "home"}, headers=me)).status_code
+            for _ in range(4)
+        ]
+        assert voted == [404] * 3 + [429]
         places = [
             (await app.ask("GET", f"/api/me/leaderboards/{board}", headers=me)).status_code
             for board in ("week", "none", "season", "week")

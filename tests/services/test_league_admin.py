@@ -98,6 +98,9 @@ def test_a_fixture_is_created_moved_postponed_and_cancelled(served: Served, admi
     assert admin.post(f"{path}/cancel").status_code == 204
     assert admin.put(f"{path}/fixture", json={"venue": "Nowhere"}).status_code == 409
     assert _shown(served, "/api/clubs/2/matches", match_id)["status"] == "cancelled"
+    with signed_in(served, "ann") as ann:
+        vote = ann.post(f"/api/matches/{match_id}/votes", json={"choice": "home"})
+    assert (vote.status_code, vote.json()["detail"]) == (409, "The match is cancelled.")
     assert _undo(admin).status_code == 200
     assert _undo(admin, 2).status_code == 200
     row = _shown(served, "/api/league/schedule", match_id)

@@ -92,7 +92,7 @@ class Supporters:
         return int(posted)
 
     async def vote(self, vote: Vote) -> bool:
-        """Queue a vote on an unfinished match; False if this user has voted on it.
+        """Queue a vote on a match that is not over; False if this user has voted on it.
 
         That is a flag in Redis, kept for a month. SQL is not queried, so votes are accepted while it is down.
         After a month, or if Redis has lost the flag, a second vote is queued like a first one, and SQL
@@ -104,8 +104,8 @@ class Supporters:
             raise unavailable("The match cannot be looked up at the moment; please try again.") from None
         if page is None:
             raise problem(404, _NO_MATCH)
-        if page.json()["status"] == "finished":
-            raise problem(409, "The match is finished.")
+        if (status := page.json()["status"]) in ("finished", "cancelled"):
+            raise problem(409, f"The match is {status}.")
         who = f"{vote.user_id}.{vote.match_id}"
         return await self._votes.append(vote, partition_key=str(vote.match_id), idempotency_key=who)
 

@@ -98,9 +98,14 @@ async def predict(
     await service.supporters.predict(int(caller.user_id), match_id, form.home_goals, form.away_goals)
 
 
-@router.post("/api/matches/{match_id}/votes", status_code=202, tags=["live"], responses=problems(404, 409))
-async def vote(match_id: MatchId, form: Ballot, caller: Caller, service: Service) -> Queued:
+@router.post(
+    "/api/matches/{match_id}/votes", status_code=202, tags=["live"], responses=problems(404, 409, 429)
+)
+async def vote(
+    match_id: MatchId, form: Ballot, caller: Caller, service: Service, response: Response
+) -> Queued:
     """Vote for the winner: one vote per user and match, counted within seconds."""
+    await consume(service, response, LIMITS["vote"].on(caller.user_id))
     if not await service.supporters.vote(Vote(int(caller.user_id), match_id, form.choice)):
         raise problem(409, "You have already voted on this match.")
     return Queued()
