@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any, cast
 
 import pytest
+from sqlalchemy import text
 
 from ephemera.embedded import Postgres, Valkey
 from ephemera_services.league import keys
@@ -105,6 +106,43 @@ async def test_prewarming_finds_the_affected_seasons(app: App, server: Valkey) -
     assert {f"league:{name}:{{{season}}}" for name in names for season in (CURRENT, "all")} <= stored
     assert f"lb:season:{{{CURRENT}}}" in stored
     assert not [key for key in stored if f"{{{PAST}}}" in key]
+
+
+async def test_a_season_has_all_its_results(app: App) -> None:
+    """All 271 are on its page; the page of all seasons has the last hundred."""
+    played = (
+        "INSERT INTO league.matches"
+        " (season_id, stage, round, home_id, away_id, kickoff, venue, status, phase, home_goals, away_goals)"
+        " SELECT 2, 'league', 1, 1, 2, now() - n * interval '1 hour', 'Here', 'finished', 'ended', 1, 0"
+        " FROM generate_series(1, 240) AS n"
+    )
+    async with app.service.engine.begin() as sql:
+        await sql.execute(text(played))
+    results = await page(app, LEAGUE[2])
+    assert len(results) == 240 + 31
+    assert results == sorted(results, key=lambda row: row["kickoff"], reverse=True)
+    assert await page(app, LEAGUE[2], CURRENT) == results
+    assert await page(app, LEAGUE[2], "all") == results[:100]
+
+
+async def test_everyone_with_points_has_a_place(app: App) -> None:
+    """Also behind a thousand others: the own place is a rank, not nothing."""
+    fans = (
+        "WITH fans AS (INSERT INTO league.users (name, password_hash, role)"
+        " SELECT 'fan-' || n, 'none', 'user' FROM generate_series(1, 1001) AS n RETURNING id)"
+        " INSERT INTO league.predictions (user_id, match_id, home_goals, away_goals, points)"
+        " SELECT id, 1, 1, 0, 1000 FROM fans"
+    )
+    async with app.service.engine.begin() as sql:
+        await sql.execute(text(fans))
+    await app.service.leaderboards.compute()
+    form = {"name": "ann", "password": "correct horse battery"}
+    signed = await app.ask("POST", "/api/session", json=form)
+    cookie = {"cookie": signed.headers["set-cookie"].partition(";")[0]}
+    for season in ("", "?season=all"):
+        place = (await app.ask("GET", f"/api/me/leaderboards/season{season}", headers=cookie)).json()
+        assert 1002 <= place["rank"] <= 1005
+        assert place["points"] > 0
 
 
 async def test_a_second_season_starts(app: App) -> None:

@@ -29,7 +29,6 @@ logger = logging.getLogger(__name__)
 
 _NAME = "leaderboards"
 _MAX_INTERVAL = 60.0  # seconds between checks whether they are due
-_MAX_RANKS = 1000
 
 
 class Leaderboards:
@@ -95,16 +94,15 @@ def _rankings() -> Iterator[Insert]:
 
 
 def _ranking(board: Any, of: tuple[Any, ...], *conditions: ColumnElement[bool]) -> Insert:
+    """Rank everyone with points: each user sees the own place, however far down it is."""
     points = func.sum(predictions.c.points)
     exact = func.count().filter(predictions.c.points == EXACT)
     order = (desc(points), desc(exact), predictions.c.user_id)
     rank = func.row_number().over(partition_by=of or None, order_by=order)
-    ranked = (
+    every = (
         select(board.label("board"), rank.label("rank"), predictions.c.user_id, points, exact)
         .join(matches, matches.c.id == predictions.c.match_id)
         .where(predictions.c.points.is_not(None), *conditions)
         .group_by(predictions.c.user_id, *of)
-        .subquery()
     )
-    first = select(ranked).where(ranked.c.rank <= _MAX_RANKS)
-    return insert(ranks).from_select(["board", "rank", "user_id", "points", "exact"], first)
+    return insert(ranks).from_select(["board", "rank", "user_id", "points", "exact"], every)

@@ -47,7 +47,8 @@ PLAYED = ("live", "finished")
 _ID = re.compile(r"[1-9][0-9]{0,14}")
 _SCORE = re.compile(r"([0-9]{1,2}):([0-9]{1,2})")
 RANGES = tuple(f"{days}d" for days in range(1, 15))
-_MAX_RESULTS = 100
+_MAX_ROWS = 100
+"""Of the results of all seasons and of a user's predictions; the results of one season are complete."""
 _FORM = 5  # matches that a club's form shows
 
 _SIDES = (matches.c.home_id, matches.c.away_id)
@@ -199,11 +200,10 @@ async def league_schedule(engine: AsyncEngine, season: str = CURRENT) -> list[di
 
 
 async def league_results(engine: AsyncEngine, season: str = CURRENT) -> list[dict[str, Any]]:
-    """The finished matches, latest first."""
+    """The finished matches, latest first: all of a season, the last hundred of all seasons."""
     query = _matches().where(in_season(season), matches.c.status == "finished")
-    (rows,) = await _fetch_all(
-        engine, query.order_by(desc(matches.c.kickoff), desc(matches.c.id)).limit(_MAX_RESULTS)
-    )
+    latest = query.order_by(desc(matches.c.kickoff), desc(matches.c.id))
+    (rows,) = await _fetch_all(engine, latest.limit(_MAX_ROWS if season == ALL else None))
     return [_summary(row) for row in rows]
 
 
@@ -406,7 +406,7 @@ async def user_predictions(engine: AsyncEngine, user_id: str) -> list[dict[str, 
         .join(predictions, predictions.c.match_id == matches.c.id)
         .where(predictions.c.user_id == int(user_id))
         .order_by(*order)
-        .limit(_MAX_RESULTS)
+        .limit(_MAX_ROWS)
     )
     old = (
         _matches()
@@ -414,7 +414,7 @@ async def user_predictions(engine: AsyncEngine, user_id: str) -> list[dict[str, 
         .join(legacy_predictions, legacy_predictions.c.match_id == matches.c.id)
         .where(legacy_predictions.c.user_id == int(user_id), legacy_predictions.c.outcome.is_(None))
         .order_by(*order, desc(legacy_predictions.c.placed_at), desc(legacy_predictions.c.id))
-        .limit(_MAX_RESULTS)
+        .limit(_MAX_ROWS)
     )
     rows, old_rows = await _fetch_all(engine, query, old)
     pages = {
@@ -431,9 +431,7 @@ async def user_predictions(engine: AsyncEngine, user_id: str) -> list[dict[str, 
         if score is not None and (row.id not in placed or placed[row.id] < row.placed_at):
             pages[row.id] = {**_summary(row), "prediction": score, "points": None}
             placed[row.id] = row.placed_at
-    return sorted(pages.values(), key=lambda page: (page["kickoff"], -page["id"]), reverse=True)[
-        :_MAX_RESULTS
-    ]
+    return sorted(pages.values(), key=lambda page: (page["kickoff"], -page["id"]), reverse=True)[:_MAX_ROWS]
 
 
 def board_of(season: Any) -> Any:
