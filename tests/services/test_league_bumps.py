@@ -13,7 +13,7 @@ import pytest
 from ephemera.embedded import Postgres, Valkey
 from ephemera.patterns.http_cache import PageRef
 from ephemera_services.league.administration.edits import SERVICE
-from ephemera_services.league.tables import events
+from ephemera_services.league.tables import clubs, events
 from tests.defects.service_apps import opened
 from tests.services.league_pages import LeaguePages
 from tests.services.league_users import LIVE_MATCH
@@ -70,6 +70,11 @@ async def _rename_scorers(pages: LeaguePages, match: int) -> None:
             await edit.update(events, goal.id, player="Lisin", match_id=match)
 
 
+async def _rename_club(pages: LeaguePages, club: int) -> None:
+    async with pages.service.editor.edit(SERVICE, "another name") as edit:
+        await edit.update(clubs, club, name="Renamed")
+
+
 async def _undo_the_last_change(pages: LeaguePages, match: int) -> None:
     last = await pages.sql(f"SELECT max(id) AS id FROM league.changes WHERE match_id = {match}")
 
@@ -94,6 +99,7 @@ async def test_every_page_that_shows_a_change_is_new(pages: LeaguePages) -> None
         "a correction of a past season": lambda: matches.finalize(PAST_MATCH, 9, 8),
         "a comment": lambda: supporters.comment(USER, LIVE_MATCH, "What a match!"),
         "another name of a scorer of a past season": lambda: _rename_scorers(pages, PAST_MATCH),
+        "another name of a club": lambda: _rename_club(pages, 1),
         "the end of a result": lambda: _undo_the_last_change(pages, CUP_MATCH),
     }
     refs = await pages.all(LIVE_MATCH, CUP_MATCH, PAST_MATCH)
@@ -102,6 +108,12 @@ async def test_every_page_that_shows_a_change_is_new(pages: LeaguePages) -> None
     assert f"predictions:user:{{{USER}}}" in changed["a result"] & changed["a correction"]
     assert f"achievements:{{{USER}}}" in changed["a result"] | changed["a correction"]
     assert {"league:table:{1}", "league:table:{all}"} <= changed["a correction of a past season"]
+    of_club = await pages.sql("SELECT id FROM league.matches WHERE 1 IN (home_id, away_id)")
+    shown = {match for match in (LIVE_MATCH, CUP_MATCH, PAST_MATCH) if match in [row.id for row in of_club]}
+    assert shown
+    assert {f"etag:md:{{{each}}}" for each in shown} <= changed["another name of a club"], (
+        "or clients request nothing"
+    )
     assert "league:table" not in changed["a correction of a past season"]
 
 

@@ -154,7 +154,7 @@ async def _pages_of_club(sql: AsyncConnection, row: RowChange) -> Affected:
     seasons = sorted({match.season_id for match in played})
     opponents = {club for match in played for club in (match.home_id, match.away_id)} - {row.id}
     bumped = [page for season in seasons for page in season_pages(season)]
-    deleted = [META.at(match_id=str(match.id)) for match in played]
+    deleted = [page.at(match_id=str(match.id)) for match in played for page in (META, VERSIONS)]
     deleted += [CLUB.at(id=str(club)) for club in sorted(opponents)]
     deleted += [ACTIVE.at(range=each) for each in RANGES]
     users = await _predicted_by(sql, [match.id for match in played])

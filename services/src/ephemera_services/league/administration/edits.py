@@ -16,7 +16,20 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import DateTime, Row, Table, Update, case, delete, func, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    DateTime,
+    Row,
+    Table,
+    Update,
+    case,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -279,11 +292,13 @@ async def _count_revisions(sql: AsyncConnection, rows: Sequence[RowChange]) -> N
         if row.table == "matches":
             await sql.execute(count_live_revisions([row.id]))
             if row.columns() & _META:
-                await _count(sql, row.id, "meta_revision")
+                await _count(sql, "meta_revision", matches.c.id == row.id)
         elif row.table == "events":
             await sql.execute(count_live_revisions([row.value("match_id")]))
         elif row.table == "comments":
-            await _count(sql, row.value("match_id"), "comments_revision")
+            await _count(sql, "comments_revision", matches.c.id == row.value("match_id"))
+        elif row.table == "clubs" and "name" in row.columns():
+            await _count(sql, "meta_revision", or_(matches.c.home_id == row.id, matches.c.away_id == row.id))
 
 
 def count_live_revisions(match_ids: Sequence[int]) -> Update:
@@ -296,6 +311,5 @@ def count_live_revisions(match_ids: Sequence[int]) -> Update:
     )
 
 
-async def _count(sql: AsyncConnection, match_id: int, name: str) -> None:
-    column = matches.c[name]
-    await sql.execute(update(matches).where(matches.c.id == match_id).values({name: column + 1}))
+async def _count(sql: AsyncConnection, name: str, of: ColumnElement[bool]) -> None:
+    await sql.execute(update(matches).where(of).values({name: matches.c[name] + 1}))
