@@ -50,6 +50,7 @@ async def _league(servers: Servers) -> AsyncIterator[int]:
         "EPHEMERA_DATABASE_URL": database.url,
         "EPHEMERA_LOG_LEVEL": "warning",
         "EPHEMERA_LEAGUE_DEMO": "true",
+        "EPHEMERA_LEAGUE_DEMO_REFEREE": "false",
     }
     words = (str(Path(sys.executable).with_name("ephemera")), "serve", "league", "--port", str(port))
     process = await asyncio.create_subprocess_exec(*words, env=environment)

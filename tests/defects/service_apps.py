@@ -29,7 +29,11 @@ _QUICK = {
         "EPHEMERA_SLIDES_SECURE_COOKIES": "false",
         "EPHEMERA_SLIDES_OPERATOR_TOKEN": "the-token-of-an-operator",
     },
-    "league": {"EPHEMERA_LEAGUE_PASSWORD_MEMORY": "8", "EPHEMERA_LEAGUE_SECURE_COOKIES": "false"},
+    "league": {
+        "EPHEMERA_LEAGUE_PASSWORD_MEMORY": "8",
+        "EPHEMERA_LEAGUE_SECURE_COOKIES": "false",
+        "EPHEMERA_LEAGUE_DEMO_REFEREE": "false",
+    },
 }
 
 

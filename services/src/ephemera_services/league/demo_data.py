@@ -95,7 +95,7 @@ async def _insert(sql: AsyncConnection, table: Any, rows: list[dict[str, Any]]) 
 
 def _season(ids: list[int], now: datetime, *, live: bool) -> list[dict[str, Any]]:
     """A season of which eight rounds are played, and the semi-finals to come."""
-    rows = _rounds(ids, now, random.Random(2026), played=_PAST_ROUNDS)
+    rows = rounds(ids, now, random.Random(2026), played=_PAST_ROUNDS)
     last = rows[4 * _PAST_ROUNDS - 1]
     last |= {"ended_at": None, "home_goals": 0, "away_goals": 0, "minute": 0}
     last |= {"status": "scheduled", "phase": "before"}
@@ -107,22 +107,22 @@ def _season(ids: list[int], now: datetime, *, live: bool) -> list[dict[str, Any]
         last |= {"kickoff": now + 2 * _DAY}
     for pair in range(2):
         when = now + (30 + pair) * _DAY
-        rows.append(_match("semi-final", 1, ids[pair], ids[3 - pair], when))
+        rows.append(fixture("semi-final", 1, ids[pair], ids[3 - pair], when))
     return rows
 
 
 def _past_season(ids: list[int], end: datetime) -> list[dict[str, Any]]:
     """A season that is over, with its cup."""
     chance = random.Random(2025)
-    rows = _rounds(ids, end - (_ROUNDS - _PAST_ROUNDS) * 7 * _DAY, chance, played=_ROUNDS)
+    rows = rounds(ids, end - (_ROUNDS - _PAST_ROUNDS) * 7 * _DAY, chance, played=_ROUNDS)
     ties = (("semi-final", 1, 0, 3, 12), ("semi-final", 1, 1, 2, 11), ("final", 2, 0, 1, 5))
     for stage, number, one, other, ago in ties:
-        rows.append(_match(stage, number, ids[one], ids[other], end - ago * _DAY))
+        rows.append(fixture(stage, number, ids[one], ids[other], end - ago * _DAY))
         _finish(rows[-1], chance.randint(2, 4), chance.randint(0, 1))
     return rows
 
 
-def _rounds(ids: list[int], now: datetime, chance: random.Random, *, played: int) -> list[dict[str, Any]]:
+def rounds(ids: list[int], now: datetime, chance: random.Random, *, played: int) -> list[dict[str, Any]]:
     """Double round robin by the circle method; the last of the played rounds is that of `now`."""
     rows = []
     around = ids[1:]
@@ -135,7 +135,7 @@ def _rounds(ids: list[int], now: datetime, chance: random.Random, *, played: int
         for pair in range(4):
             sides = (ring[pair], ring[-1 - pair])
             home_id, away_id = sides if (number + pair) % 2 else sides[::-1]
-            rows.append(_match("league", number, home_id, away_id, begins + pair * timedelta(hours=1)))
+            rows.append(fixture("league", number, home_id, away_id, begins + pair * timedelta(hours=1)))
             if number <= played:
                 _finish(rows[-1], chance.randint(0, 4), chance.randint(0, 3))
     return rows
@@ -152,7 +152,8 @@ def _finish(row: dict[str, Any], home_goals: int, away_goals: int) -> None:
     row["ended_at"] = row["kickoff"] + timedelta(hours=2)
 
 
-def _match(stage: str, number: int, home_id: int, away_id: int, kickoff: datetime) -> dict[str, Any]:
+def fixture(stage: str, number: int, home_id: int, away_id: int, kickoff: datetime) -> dict[str, Any]:
+    """A match to come."""
     return {
         "stage": stage,
         "round": number,

@@ -354,6 +354,13 @@ LIMITS = RateLimits(
         when_down=local_share(of=1),
     ),
     sliding_window(
+        "vote",
+        60,
+        per=timedelta(minutes=1),
+        key="league:rate:vote:{subject}",
+        when_down=local_share(of=1),
+    ),
+    sliding_window(
         "register",
         10,
         per=timedelta(hours=1),
@@ -383,6 +390,12 @@ FINALIZATION_LOCK = Locks(
     "lock:finalization",
     lease=timedelta(seconds=10),
     purpose="One finalization at a time, until its pages have changed",
+)
+DEMO_LOCK = Locks(
+    catalogue,
+    "lock:demo",
+    lease=timedelta(seconds=15),
+    purpose="One process plays the matches of the demo",
 )
 LEGACY = catalogue.value(
     "predictions:legacy",

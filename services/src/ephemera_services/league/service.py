@@ -25,6 +25,7 @@ from ephemera_services.league.accounts import Accounts
 from ephemera_services.league.administration.editor import Editor
 from ephemera_services.league.administration.live_control import LiveControl
 from ephemera_services.league.database_figures import DatabaseMeter
+from ephemera_services.league.demo_referee import Referee
 from ephemera_services.league.figures import RequestMeter
 from ephemera_services.league.keys import ADMINS, ATTEMPTS, LIMITS, SITE, WINDOWS, AdminEvent
 from ephemera_services.league.leaderboards import Leaderboards
@@ -117,6 +118,7 @@ async def open_league(
     limits.set_limit(LIMITS["pages"], settings.pages_per_10_seconds)
     limits.set_limit(LIMITS["comment"], settings.comments_per_minute)
     limits.set_limit(LIMITS["predict"], settings.predictions_per_minute)
+    limits.set_limit(LIMITS["vote"], settings.votes_per_minute)
     limits.set_limit(LIMITS["admin"], settings.administration_per_minute)
     limits.set_limit(LIMITS["sign-in"], settings.sign_ins_per_10_minutes)
     limits.set_limit(LIMITS["register"], settings.registrations_per_hour)
@@ -157,6 +159,8 @@ async def open_league(
     ]
     if objects is not None:
         working.append(asyncio.create_task(objects.run()))
+    if settings.demo and settings.demo_referee:
+        working.append(asyncio.create_task(Referee(league).run()))
     try:
         async with league.supporters.flusher:
             yield league

@@ -38,12 +38,14 @@ class Settings(ServiceSettings, kw_only=True, frozen=True):
     """By one user."""
     predictions_per_minute: Count = 60
     """By one user."""
+    votes_per_minute: Count = 60
+    """By one user."""
     administration_per_minute: Count = 600
     """Requests to routes of the administration, by one user."""
     sign_ins_per_10_minutes: Count = 20
     """From one address."""
     wrong_passwords_per_hour: Count = 10
-    """Wrong passwords for one name, from all addresses that never signed in with it; also for each other."""
+    """Wrong passwords for one name, from all addresses that never signed in with it, and from each other."""
     registrations_per_hour: Count = 10
     """New accounts from one address."""
     all_registrations_per_hour: Count = 3600
@@ -70,3 +72,5 @@ class Settings(ServiceSettings, kw_only=True, frozen=True):
     """How often leaderboards are computed."""
     demo: bool = False
     """Create a demo season with clubs, matches and users, if the database has none."""
+    demo_referee: bool = True
+    """Play the matches of the demo, about three minutes each; false leaves its one live match as it is."""

@@ -1,7 +1,7 @@
 """Light synthetic traffic, a few requests per second, so that every part of the demo shows activity.
 
 Each simulated user acts repeatedly, with a pause of about `every` seconds. Servers may be stopped at any
-time, also by you; the simulated users then try again.
+time, even by you; the simulated users then try again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ephemera.errors import EphemeraError
 from ephemera_services.demo.clients import TrafficContext, UnexpectedStatus
 from ephemera_services.demo.traffic.feed import Readers, Reporter
 from ephemera_services.demo.traffic.identity import Intruder, Members
-from ephemera_services.demo.traffic.league import FastPoller, Pollers, Referee, SimulatedSupporters
+from ephemera_services.demo.traffic.league import FastPoller, Pollers, SimulatedSupporters
 from ephemera_services.demo.traffic.scripture import ContentReaders, Editor, PoisonPublisher, Questioner
 from ephemera_services.demo.traffic.slides import Audience, Authors
 
@@ -47,7 +47,7 @@ async def generate_traffic(context: TrafficContext) -> AsyncIterator[None]:
         ),
         *(Reporter(context), Readers(context)),
         *(Pollers(context), Pollers(context), FastPoller(context)),
-        *(SimulatedSupporters(context), Referee(context)),
+        SimulatedSupporters(context),
     ]
     tasks = [asyncio.create_task(_repeat(actor, context)) for actor in actors]
     try:

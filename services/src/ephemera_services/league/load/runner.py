@@ -89,6 +89,7 @@ def _service(folder: Path, *, prewarm: bool) -> Iterator[str]:
         "EPHEMERA_LOG_LEVEL": "warning",
         "EPHEMERA_TRUSTED_PROXIES": "127.0.0.1",
         "EPHEMERA_LEAGUE_DEMO": "true",
+        "EPHEMERA_LEAGUE_DEMO_REFEREE": "false",
         "EPHEMERA_LEAGUE_SECURE_COOKIES": "false",
         "EPHEMERA_LEAGUE_PASSWORD_MEMORY": "8",
         "EPHEMERA_LEAGUE_REDIS_MEGABYTES": "25",
