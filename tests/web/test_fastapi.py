@@ -136,6 +136,16 @@ async def page(name: str) -> Product | None:
     return None if name == "none" else Product(name, len(LOADED))
 
 
+@app.get("/both/{name}")
+@eph.limit("100/minute", name="both")
+@eph.page("both:{name}", fresh=timedelta(minutes=1))
+@eph.cached("inner:{name}", fresh=timedelta(minutes=1))
+async def cached_page(name: str) -> Product | None:
+    """A page of what is cached."""
+    LOADED.append(name)
+    return Product(name, len(LOADED))
+
+
 @app.get("/jobs/{job_id}/events", response_class=ProgressResponse)
 async def events(job_id: str, request: Request) -> ProgressResponse:
     """The progress of a job."""
@@ -371,6 +381,15 @@ async def test_a_page_has_an_etag_until_it_is_bumped(server: Any) -> None:
         assert (await browser.get("/notice")).json() == {"on": "2026-01-02"}
 
 
+async def test_a_page_may_be_of_a_cached_function(server: Any) -> None:
+    """Each keeps its results, so a page that is loaded again need not run the function."""
+    async with opened(server.url) as browser:
+        assert (await browser.get("/both/tea")).json() == {"name": "tea", "price": 1}
+        await cached_page.bump("tea")
+        assert (await browser.get("/both/tea")).json() == {"name": "tea", "price": 1}
+        assert LOADED == ["tea"]
+
+
 async def test_a_private_page_belongs_to_its_user(server: Any) -> None:
     """Each user gets a page of their own, which no shared cache may store."""
     async with opened(server.url) as browser:
@@ -432,19 +451,20 @@ def test_the_document_has_the_problems_of_each_route() -> None:
     }
     limited, denied, pages = {"429", "503"}, {"401", "503"}, {"202", "304", "404", "503"}
     assert found == {
-        "/login": set(),
+        "/login": {"503"},
         "/me": denied,
-        "/greeting": set(),
+        "/greeting": {"503"},
         "/by/address": limited,
         "/by/user": limited,
         "/by/header": limited,
         "/by/function/{which}": limited,
         "/expensive": limited,
-        "/products/{name}": limited,
-        "/pages/{name}": pages,
+        "/products/{name}": limited | {"400"},
+        "/pages/{name}": pages | {"400"},
+        "/both/{name}": limited | pages | {"400"},
         "/jobs/{job_id}/events": {"204"},
         "/notice": pages,
-        "/mine": pages | denied,
+        "/mine": pages | denied | {"400"},
         "/more/both": limited | denied,
     }
     problem = document["paths"]["/me"]["get"]["responses"]["401"]["content"]

@@ -28,7 +28,7 @@ from ephemera.web._asgi import Problem, unavailable_because
 from ephemera.web._client_address import ClientAddress
 from ephemera.web._cookies import DEFAULT_COOKIE, Cookie
 from ephemera.web._decorator_order import check_order
-from ephemera.web._fastapi_dependencies import SignedIn, send_problem
+from ephemera.web._fastapi_dependencies import OptionalSession, SessionHandle, SignedIn, send_problem
 from ephemera.web._function_caches import check_cache_options, declare_cache, purpose_of
 from ephemera.web._gc_tuning import tune_gc
 from ephemera.web._limit_declarations import check_rate, declare_limit, limits_of
@@ -47,7 +47,7 @@ from ephemera.web._route_limits import (
     UnnamedLimit,
     subject_finder,
 )
-from ephemera.web._sessions import RequestSession, SessionMiddleware
+from ephemera.web._sessions import SessionMiddleware
 from ephemera.web._starlette import ProgressResponse
 from ephemera.web._streams import Allowed, last_event_id
 
@@ -182,14 +182,15 @@ class Ephemera(Generic[S]):
             )
         return SignedIn(self._sessions.record, cookie=self._cookie)
 
-    async def optional(self, connection: HTTPConnection) -> S | None:
+    @cached_property
+    def optional(self) -> OptionalSession[S]:
         """A dependency: the session of a signed-in user, or None."""
-        handle: RequestSession[S] = RequestSession.of(connection)
-        return await handle.get()
+        return OptionalSession()
 
-    async def session(self, connection: HTTPConnection) -> RequestSession[S]:
+    @cached_property
+    def session(self) -> SessionHandle[S]:
         """A dependency: the session of a request, signed in or not, to start, change or end it."""
-        return RequestSession.of(connection)
+        return SessionHandle()
 
     # Limits.
 
@@ -348,7 +349,7 @@ class Ephemera(Generic[S]):
 
 
 def _endpoints(routes: Iterable[Any]) -> Iterator[Any]:
-    """The functions of routes, also of mounted applications and included routers."""
+    """The functions of routes, including those of mounted applications and included routers."""
     for route in routes:
         if endpoint := getattr(route, "endpoint", None):
             yield endpoint

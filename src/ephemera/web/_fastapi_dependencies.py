@@ -16,7 +16,7 @@ from ephemera.patterns.rate_limits import BoundRateLimits, Decision
 from ephemera.web._asgi import Problem, Scope, unavailable
 from ephemera.web._cookies import DEFAULT_COOKIE, Cookie
 from ephemera.web._limits import RequestClaims, check_request, limit_headers, limit_refusal
-from ephemera.web._openapi import SESSION_SCHEME
+from ephemera.web._openapi import OPTIONAL_SESSION_MARKER, SESSION_SCHEME, Marked
 from ephemera.web._sessions import RequestSession
 
 S = TypeVar("S")
@@ -53,6 +53,29 @@ async def send_problem(_request: Request, problem: Exception) -> Response:
 async def request_session(connection: HTTPConnection) -> RequestSession[Any]:
     """A dependency: the session of a request, signed in or not, to read, start, change or end."""
     return RequestSession.of(connection)
+
+
+class SessionHandle(Marked, Generic[S]):
+    """A dependency: the session of a request, signed in or not, to start, change or end it."""
+
+    def __init__(self) -> None:
+        super().__init__(OPTIONAL_SESSION_MARKER)
+
+    async def __call__(self, connection: HTTPConnection) -> RequestSession[S]:
+        """Return the handle of the session."""
+        return RequestSession.of(connection)
+
+
+class OptionalSession(Marked, Generic[S]):
+    """A dependency: the session of a signed-in user, or None."""
+
+    def __init__(self) -> None:
+        super().__init__(OPTIONAL_SESSION_MARKER)
+
+    async def __call__(self, connection: HTTPConnection) -> S | None:
+        """Return the session."""
+        handle: RequestSession[S] = RequestSession.of(connection)
+        return await handle.get()
 
 
 class SignedIn(SecurityBase, Generic[S]):

@@ -17,6 +17,9 @@ from ephemera.errors import InvalidDeclaration
 from ephemera.keyspace import Catalogue, FieldValue
 from ephemera.patterns.cache import Cache, LocalCache
 
+DOCUMENTED = "ephemera_key_fields"
+"""A parameter of cached functions that is for a framework's documentation alone, and no field."""
+
 _NO_TIME = timedelta(0)
 
 
@@ -76,7 +79,7 @@ def declare_cache(
 
 def key_fields(function: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
     """A function that returns the arguments of a call by name: the fields of its key."""
-    signature = inspect.signature(function)
+    signature = own_signature(function)
 
     def fields_of(*args: Any, **kwargs: Any) -> dict[str, Any]:
         bound = signature.bind(*args, **kwargs)
@@ -88,7 +91,7 @@ def key_fields(function: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
 
 def check_parameters(pattern: str, function: Callable[..., Any], fields: tuple[str, ...]) -> None:
     """Refuse a function whose parameters are not the fields of the key, or of types that no key can hold."""
-    parameters = evaluated_signature(function).parameters
+    parameters = own_signature(function).parameters
     if {*parameters} != {*fields}:
         raise InvalidDeclaration(
             pattern,
@@ -151,6 +154,13 @@ def evaluated_signature(function: Callable[..., Any]) -> inspect.Signature:
         return inspect.signature(function, eval_str=True)
     except NameError:
         return inspect.signature(function)
+
+
+def own_signature(function: Callable[..., Any]) -> inspect.Signature:
+    """The signature without what `DOCUMENTED` names: that of a function which may be cached already."""
+    signature = evaluated_signature(function)
+    own = [each for name, each in signature.parameters.items() if name != DOCUMENTED]
+    return signature.replace(parameters=own)
 
 
 def _name(function: Callable[..., Any]) -> str:

@@ -181,7 +181,7 @@ class ResourceApp:
         return min(self._max_age, int(bound.fresh_for(page)))
 
     def _headers(self, etag: bytes, number: str, max_age: int) -> list[Header]:
-        """The headers of every response about a page, also of a 304 (RFC 9110, 15.4.5)."""
+        """The headers of every response about a page, even of a 304 (RFC 9110, 15.4.5)."""
         return [
             (b"etag", etag),
             (b"x-resource-version", number.encode()),

@@ -20,7 +20,8 @@ Responses: TypeAlias = dict[int | str, dict[str, Any]]
 SESSION_SCHEME = "Session"
 """The security scheme of routes that need a session: its cookie."""
 LIMIT_MARKER, PAGE_MARKER = "ephemera-limit", "ephemera-page"
-_MARKERS = {LIMIT_MARKER, PAGE_MARKER}
+FIELDS_MARKER, OPTIONAL_SESSION_MARKER = "ephemera-fields", "ephemera-optional-session"
+_MARKERS = {LIMIT_MARKER, PAGE_MARKER, FIELDS_MARKER, OPTIONAL_SESSION_MARKER}
 _METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 
 _TEXT = {"type": "string"}
@@ -69,8 +70,13 @@ PAGE_RESPONSES: Responses = {
     404: _problem("There is no such page"),
     503: _problem("The page cannot be loaded at the moment", retry=True),
 }
-_RESPONSES_OF = {
+FIELDS_RESPONSES: Responses = {
+    400: _problem("A parameter cannot be part of a key, such as one that is too long")
+}
+_RESPONSES_OF: dict[str, Responses] = {
     SESSION_SCHEME: SESSION_RESPONSES,
+    OPTIONAL_SESSION_MARKER: {503: SESSION_RESPONSES[503]},
+    FIELDS_MARKER: FIELDS_RESPONSES,
     LIMIT_MARKER: LIMIT_RESPONSES,
     PAGE_MARKER: PAGE_RESPONSES,
 }
@@ -82,6 +88,16 @@ class Marked(SecurityBase):
     def __init__(self, marker: str) -> None:
         self.model = APIKey.model_validate({"in": APIKeyIn.header, "name": marker})
         self.scheme_name = marker
+
+
+class KeyFields(Marked):
+    """A dependency that does nothing: it stands for the 400 of parameters that are fields of a key."""
+
+    def __init__(self) -> None:
+        super().__init__(FIELDS_MARKER)
+
+    async def __call__(self) -> None:
+        """Do nothing."""
 
 
 def document_problems(app: FastAPI) -> None:

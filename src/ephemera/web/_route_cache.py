@@ -29,9 +29,15 @@ from ephemera.keyspace import FieldValue, Store
 from ephemera.patterns.cache import Cache
 from ephemera.patterns.http_cache import PageRef, Resource
 from ephemera.web._decorator_order import replacing
-from ephemera.web._function_caches import check_parameters, evaluated_signature, key_fields
+from ephemera.web._function_caches import (
+    DOCUMENTED,
+    check_parameters,
+    evaluated_signature,
+    key_fields,
+    own_signature,
+)
 from ephemera.web._http_cache import ResourceApp
-from ephemera.web._openapi import PAGE_MARKER, Marked
+from ephemera.web._openapi import PAGE_MARKER, KeyFields, Marked
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -101,13 +107,28 @@ def cached_function(
 
     @wraps(function)
     async def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        kwargs.pop(DOCUMENTED, None)
         return await load(opened(), **fields_of(*args, **kwargs))
 
     async def delete(*args: P.args, **kwargs: P.kwargs) -> bool:
         return await opened()[cache].delete(**fields_of(*args, **kwargs))
 
-    vars(call).update(__signature__=evaluated_signature(function), cache=cache, delete=delete)
+    vars(call).update(__signature__=_documented(function, cache), cache=cache, delete=delete)
     return cast("CachedFunction[P, R]", call)
+
+
+def _documented(function: Callable[..., Any], cache: Cache[Any]) -> inspect.Signature:
+    """The signature of a cached function, by which FastAPI documents the 400 of its fields, if it has any."""
+    signature = evaluated_signature(function)
+    if not cache.keyspace.template.fields or DOCUMENTED in signature.parameters:
+        return signature
+    added = inspect.Parameter(
+        DOCUMENTED,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[Any, params.Depends(KeyFields())],
+    )
+    return signature.replace(parameters=[*signature.parameters.values(), added])
 
 
 def page_function(
@@ -115,8 +136,12 @@ def page_function(
 ) -> PageFunction[P, R]:
     """The function as a route that answers with its page, or with 304."""
     check_parameters(resource.cache.keyspace.pattern, function, resource.fields)
-    fields_of, private, signature = key_fields(function), resource.private, evaluated_signature(function)
-    _check_sources(resource, signature)
+    fields_of, private, signature = (
+        key_fields(function),
+        resource.private,
+        _documented(function, resource.cache),
+    )
+    _check_sources(resource, own_signature(function))
     app = ResourceApp(
         resource,
         store=lambda _: opened(),
@@ -126,6 +151,7 @@ def page_function(
 
     @wraps(function)
     async def call(*args: Any, **kwargs: Any) -> Any:
+        kwargs.pop(DOCUMENTED, None)
         if kwargs.pop(_REQUEST, None) is None:
             return await function(*args, **kwargs)
         return _PageResponse(app, fields_of(*args, **kwargs))

@@ -10,8 +10,9 @@ here is uvicorn's own, with limits:
 - **Body**: the time until it is complete, by a minimum rate after some seconds of grace (408). Time in which
   the application does not read does not count. Trailers and chunk extensions count as head.
 - **Response**: a client that takes nothing of it for some time is disconnected.
-- **Connections**: a new one replaces the one that has waited longest for a request, so that clients that
-  only hold connections do not keep others out; if all have a request in progress, it gets 503.
+- **Connections**: a new one replaces the one that has waited longest for a request, or else the one that has
+  sent a body for longest, so that clients that only hold connections do not keep others out; if all have a
+  complete request in progress, or one whose body is younger than a second, it gets 503.
 
 Connections are checked once a second, not by a timer each: a request that arrives in one piece costs a few
 attribute accesses.
@@ -29,6 +30,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from ephemera.web._hardening_middleware import BODY_LIMIT
 
 _CHUNK_OVERHEAD = 8  # bytes of framing per byte of a body: one in a chunk of its own has 5
+_BODY_TIME = 1.0  # seconds that every body has, however many clients connect
 _PLENTY = 0.75  # the part of a process's descriptors that connections may use
 _NEW, _IDLE, _HEAD, _BODY, _SERVING = range(5)
 
@@ -106,6 +108,17 @@ class _Connections:
         self.sending.pop(connection, None)
         self.stalled.pop(connection, None)
 
+    def least_active(self, now: float) -> _LimitedProtocol | None:
+        """The connection that a new one may replace."""
+        for connection in self.waiting:
+            return connection
+        for connection, since in self.sending.items():
+            if now - since < _BODY_TIME:
+                break
+            if not connection.is_held_back:
+                return connection
+        return None
+
     def _check(self, loop: asyncio.AbstractEventLoop, interval: float) -> None:
         self._sweep = None
         now = loop.time()
@@ -166,12 +179,12 @@ class _LimitedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         limits = self._limits
         if len(self.connections) > limits.max_connections:
-            if not limits.waiting:
+            replaced = limits.least_active(self.loop.time())
+            if replaced is None:
                 self.refuse(503)
                 return
-            oldest = next(iter(limits.waiting))
-            limits.discard(oldest)
-            oldest.transport.abort()
+            limits.discard(replaced)
+            replaced.transport.abort()
         limits.waiting[self] = self.loop.time()
         limits.watch(self.loop)
 
