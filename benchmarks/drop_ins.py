@@ -42,7 +42,7 @@ def installed(code: Opener) -> Opener:
 
 
 def reads(tasks: int) -> Opener:
-    """GETs of redis-py by so many tasks."""
+    """GETs of redis-py by this many tasks."""
 
     @asynccontextmanager
     async def opened(servers: Servers) -> AsyncIterator[Round]:

@@ -59,7 +59,7 @@ _PATIENCE = 10
 
 
 class Handled(Load):
-    """A round that publishes so many events and ends when all of them are handled and acknowledged."""
+    """A round that publishes this many events and ends when all of them are handled and acknowledged."""
 
     def __init__(self, publish: Callable[[], Awaitable[Any]], pending: Callable[[], Awaitable[int]]) -> None:
         super().__init__(_PUBLISHERS)
@@ -265,7 +265,7 @@ class Batches(Load):
         self._empty = empty
 
     async def perform(self, each: int) -> float:
-        """So many batches; emptying the stream is not counted."""
+        """This many batches; emptying the stream is not counted."""
         began = time.perf_counter()
         for _ in range(each):
             await self._batch()

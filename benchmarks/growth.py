@@ -1,7 +1,7 @@
 """How cost grows: a GET with 1 to 1,000 tasks, 1,000 to 10 million keys, and 1 to 6 nodes, beside redis-py.
 
 Every point has two rows, how many reads a second and the 99th percentile of one, out of the same rounds. With
-so many keys there is a third one, how many names an audit looks at in a second, all of them once. Nothing is
+as many keys there is a third one, how many names an audit looks at in a second, all of them once. Nothing is
 asked of these rows but to show a slope: more tasks share a write, more keys change nothing, and more nodes on
 one machine only cost what they cost the client.
 
@@ -169,7 +169,7 @@ async def _round(read: Read, tasks: int, seconds: float) -> tuple[float, float]:
 
     async def work() -> None:
         now = clock()
-        while True:  # once at least, so that everybody is connected after the warm-up
+        while True:  # once at least, so that everyone is connected after the warm-up
             await read()
             then = clock()
             took.append(then - now)

@@ -35,7 +35,7 @@ _ENDS = {"profile": b'Z"}', "refused": b'["login"]}', "checked": b'password."}'}
 
 @asynccontextmanager
 async def _process(program: str, *words: str, env: dict[str, str]) -> AsyncIterator[None]:
-    """A program of this environment, running meanwhile."""
+    """A program of this environment, running in the meantime."""
     path = str(Path(sys.executable).with_name(program))
     process = await asyncio.create_subprocess_exec(path, *words, env={**os.environ, **env})
     try:

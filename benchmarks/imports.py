@@ -19,7 +19,7 @@ PROCESSES = 20
 
 
 def cpu_time(source: str, processes: int = PROCESSES) -> float:
-    """The least CPU time, in milliseconds, of so many processes that run the source."""
+    """The least CPU time, in milliseconds, of this many processes that run the source."""
     return min(_cpu_time(source) for _ in range(processes)) * 1000
 
 

@@ -17,7 +17,7 @@ JOBS = Jobs(CATALOGUE, "bench:checkpoint:{job_id}", queues=("bench", "short"))
 
 @JOBS.job(queue="bench", retry=Retry(attempts=100))
 async def steps(run: Run, count: int) -> None:
-    """So many steps of 50 ms."""
+    """This many steps of 50 ms."""
     for number in range(count):
         await run.step(f"step:{number}", asyncio.sleep, 0.05)
 

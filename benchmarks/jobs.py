@@ -72,7 +72,7 @@ class Crew:
 
 
 async def running(jobs: BoundJobs, job_id: str, steps_done: int, fence: int = 1) -> JobRow:
-    """A job when so many steps are recorded, and its fence is at least this."""
+    """A job when this many steps are recorded, and its fence is at least this."""
     while True:
         row = await jobs.get(job_id)
         if row.steps >= steps_done and row.fence >= fence:

@@ -49,9 +49,9 @@ class Load:
 
 
 class Tasks(Load):
-    """So many tasks, each with one operation under way at a time.
+    """This many tasks, each with one operation under way at a time.
 
-    The work is a coroutine function that does so many operations in a loop of its own, so that each client is
+    The work is a coroutine function that does them in a loop of its own, so that each client is
     called as its users would call it.
     """
 
@@ -67,7 +67,7 @@ class Tasks(Load):
 
 
 class Threads(Load):
-    """So many threads, each waiting for one reply at a time; the loop of this process rests meanwhile."""
+    """This many threads, each waiting for one reply at a time; the loop of this process rests."""
 
     def __init__(self, threads: int, work: Callable[[int], None]) -> None:
         super().__init__(threads)

@@ -69,7 +69,7 @@ class HandOver:
 
 
 def taking(lock_of: LockOf) -> Callable[[int], Coroutine[Any, Any, None]]:
-    """The work of a task that takes and gives up a lock of its own, so many times."""
+    """The work of a task that takes and gives up a lock of its own, this many times."""
     numbers = count()
 
     async def work(times: int) -> None:

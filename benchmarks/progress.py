@@ -60,7 +60,7 @@ async def _ask(clients: Process, line: str) -> str:
 
 
 def delivered(application: str, clients_count: int) -> Opener:
-    """An application under uvicorn, and so many clients that listen to it."""
+    """An application under uvicorn, and this many clients that listen to it."""
 
     @asynccontextmanager
     async def opened(servers: Servers) -> AsyncIterator[Round]:

@@ -40,7 +40,7 @@ class Clients:
         self._took.clear()
 
     def report(self, events: int) -> float:
-        """The p99 in milliseconds, when all clients have had so many events more."""
+        """The p99 in milliseconds, when all clients have had this many events more."""
         self._read_until(events * self._count)
         if set(self._seen.values()) != {events + 1}:
             raise RuntimeError(f"not all clients had each of {events} events once")

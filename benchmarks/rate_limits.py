@@ -106,7 +106,7 @@ async def _until_remembered(limiter: BoundRateLimits) -> None:
 
 
 def limits_of(strategy: str, *, times: int = 1, amount: int = _PLENTY) -> Opener:
-    """A check of the library limits, or so many in turn."""
+    """A check of the library limits, or this many in turn."""
 
     @asynccontextmanager
     async def opened(servers: Servers) -> AsyncIterator[Round]:
@@ -121,7 +121,7 @@ def limits_of(strategy: str, *, times: int = 1, amount: int = _PLENTY) -> Opener
 
 
 def throttled_of(using: str, *, times: int = 1, amount: int = _PLENTY) -> Opener:
-    """A check of throttled-py, or so many in turn."""
+    """A check of throttled-py, or this many in turn."""
 
     @asynccontextmanager
     async def opened(servers: Servers) -> AsyncIterator[Round]:
@@ -150,7 +150,7 @@ def kit_of(limiter: str, **options: int) -> Opener:
 
 
 def _in_turn(check: Callable[[str], Awaitable[Any]], times: int) -> Any:
-    """Work that checks so many subjects for each operation, one after the other, as their users must."""
+    """Work that checks this many subjects for each operation, one after the other, as their users must."""
     subjects = users()
 
     async def work(count: int) -> None:

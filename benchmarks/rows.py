@@ -22,7 +22,7 @@ Opener = Callable[[Servers], AbstractAsyncContextManager[Round]]
 
 @dataclass(frozen=True)
 class Times:
-    """A target relative to a peer, or to the best of them: so many times as good."""
+    """A target relative to a peer, or to the best of them: how many times as good."""
 
     factor: float
     peer: str | None = None

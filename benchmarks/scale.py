@@ -28,7 +28,7 @@ TEMPLATE = Path(__file__).with_name("scale_page.txt")
 
 
 def main() -> None:
-    """Measure unless told not to, and write the page."""
+    """Measure unless asked not to, and write the page."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.scale", description="Measure, compute, and write docs/proof/scale.md."
     )

@@ -128,7 +128,7 @@ class Fleet:
 
 @asynccontextmanager
 async def fleet(url: str, kind: str, tokens: Path, processes: int = PROCESSES) -> AsyncIterator[Fleet]:
-    """So many client processes under load."""
+    """This many client processes under load."""
     words = (sys.executable, "-m", "benchmarks.scale_load", url, str(TASKS), kind, str(tokens))
     started = [
         await asyncio.create_subprocess_exec(*words, stdin=PIPE, stdout=PIPE) for _ in range(processes)

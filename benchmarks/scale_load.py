@@ -103,7 +103,7 @@ async def sign_in(store: Store, users: int) -> dict[str, str]:
 
 
 class Load:
-    """So many tasks of this process, and what they did since the last report."""
+    """This many tasks of this process, and what they did since the last report."""
 
     def __init__(self, request: Request, users: list[tuple[str, str]]) -> None:
         self._request = request

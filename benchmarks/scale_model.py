@@ -83,7 +83,7 @@ class Plan:
 
 
 def at_batch(busy: float, quiet: float, busy_batch: float, quiet_batch: float, batch: float) -> float:
-    """The cost at so many commands a write, of the straight line in 1/batch through both measurements."""
+    """The cost at this many commands a write, of the straight line in 1/batch through both measurements."""
     span = 1 / quiet_batch - 1 / busy_batch
     if span <= 0:
         return quiet
@@ -99,12 +99,12 @@ def spread(commands: float, masters: int) -> float:
 
 
 def client_at(busy: Cost, quiet: Cost, batch: float) -> float:
-    """The client's part at so many commands a write."""
+    """The client's part at this many commands a write."""
     return at_batch(busy.client, quiet.client, busy.batch, quiet.batch, batch)
 
 
 def server_at(busy: Cost, quiet: Cost, batch: float) -> float:
-    """The server's part at so many commands a write."""
+    """The server's part at this many commands a write."""
     return at_batch(busy.server, quiet.server, busy.batch, quiet.batch, batch)
 
 

@@ -47,7 +47,7 @@ class Browser(asyncio.Protocol):
         self._transport: asyncio.WriteTransport
 
     def ask(self, times: int) -> asyncio.Future[None]:
-        """Done when so many requests were answered."""
+        """Done when this many requests were answered."""
         self._left = times
         self._done = asyncio.get_running_loop().create_future()
         self._transport.write(self._request)
@@ -86,7 +86,7 @@ _END = HELLO.encode()
 
 
 class Requests(Load):
-    """So many browsers, each with one request under way."""
+    """This many browsers, each with one request under way."""
 
     def __init__(self, browsers: list[Browser]) -> None:
         super().__init__(len(browsers))

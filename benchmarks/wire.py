@@ -99,7 +99,7 @@ def peer_cluster(client_of: ClientOf[embedded.Cluster]) -> Opener:
 
 
 def cpu_per_call(masters: int) -> Opener:
-    """The CPU time of this process for each call on a cluster of so many masters, in microseconds."""
+    """The CPU time of this process for each call on a cluster of this many masters, in microseconds."""
 
     @asynccontextmanager
     async def opened(_: Servers) -> AsyncIterator[Round]:
@@ -129,7 +129,7 @@ def cpu_per_call(masters: int) -> Opener:
 
 
 def _stocked(servers: Servers) -> embedded.Valkey:
-    """The row's server, with the key that everybody reads."""
+    """The row's server, with the key that everyone reads."""
     servers.valkey.ask("SET", KEY, VALUE.decode())
     return servers.valkey
 

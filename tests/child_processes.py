@@ -21,7 +21,7 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def survivors(processes: Iterable[psutil.Process], within: float) -> list[psutil.Process]:
-    """Return the processes that have not ended after so many seconds; at once when all have."""
+    """Return the processes that have not ended after this many seconds; at once when all have."""
     deadline = time.monotonic() + within
     while alive := [process for process in processes if is_alive(process)]:
         if time.monotonic() > deadline:

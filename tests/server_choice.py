@@ -1,7 +1,7 @@
 """Which server the suite runs on: `pytest --server=valkey|redis|cluster`, and a record of what that gave.
 
 - `valkey`, the default: the embedded Valkey.
-- `redis`: every embedded server that stands alone is Debian's Redis 7, also in processes that tests start.
+- `redis`: every embedded server that stands alone is Debian's Redis 7, as in processes that tests start.
 - `cluster`: in place of the shared `server`, or the server of a service, tests get a cluster of three masters
   with a replica each. Tests that start a server of their own for what only one server has
   (a crash, a limit of memory, a socket) keep it.

@@ -87,7 +87,7 @@ def test_pickle_is_the_format_of_cachelib(server: Valkey, url: str, prefix: str)
 
 
 def test_writes_set_their_lifetime(cache: EphemeraCache) -> None:
-    """By the default, a number or a timedelta, also by `add` and `set_many`; 0 is forever."""
+    """By the default, a number or a timedelta, including by `add` and `set_many`; 0 is forever."""
     cache.set("default", 1)
     cache.add("number", 1, 60)
     cache.set_many({"delta": 1}, timedelta(minutes=2))

@@ -42,7 +42,7 @@ async def received(layer: Any, channel: str) -> Any:
         return await layer.receive(channel)
 
 
-async def send_for_ever(layer: RedisChannelLayer) -> None:
+async def send_forever(layer: RedisChannelLayer) -> None:
     """Send until it raises."""
     while True:
         with suppress(ChannelFull):
@@ -164,7 +164,7 @@ async def test_consumers_wait_through_an_outage() -> None:
         await layer.send("other", {"type": "before"})
         server.kill()
         with pytest.raises(ConnectionFailed):
-            await send_for_ever(layer)
+            await send_forever(layer)
         server.restart()
         async with asyncio.timeout(PATIENCE):
             while not waiting.done():

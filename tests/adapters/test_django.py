@@ -111,7 +111,7 @@ async def test_an_async_view_has_its_session(user: User) -> None:
     assert json.loads(response.content) == {"user": user.username}
 
 
-def test_nobody_is_signed_out_by_an_outage(user: User) -> None:
+def test_an_outage_signs_no_one_out(user: User) -> None:
     """What needs the session is a 503, in a view or in a middleware; other views answer; nothing is lost."""
     browser = signed_in(user)
     browser.raise_request_exception = False
@@ -162,7 +162,7 @@ def test_limits_count_whom_they_say(user: User, django_store: Any) -> None:
 
 
 def test_the_limits_of_the_site() -> None:
-    """`LimitMiddleware` checks every request, also of a path that no view has."""
+    """`LimitMiddleware` checks every request, even of a path that no view has."""
     given = {"URL": setting("URL"), "LIMITS": {"tight": ("2/hour", "address")}}
     with override_settings(EPHEMERA=given):
         browser = Client()

@@ -50,7 +50,7 @@ def cache(make: Make) -> RedisCache:
 
 
 async def test_sync_and_async_methods_share_the_values(cache: RedisCache) -> None:
-    """What one side stores the other reads, also several values at once."""
+    """What one side stores the other reads, even several values at once."""
     await asyncio.to_thread(cache.set, "profile", {"name": "Ann", "age": 41})
     assert await cache.aget("profile") == {"name": "Ann", "age": 41}
     await cache.aset_many({"a": 1, "b": [2, None, True, "ü"]})
@@ -85,7 +85,7 @@ async def test_sync_methods_work_in_a_coroutine(cache: RedisCache) -> None:
 
 
 def test_every_value_has_its_lifetime_at_once(cache: RedisCache) -> None:
-    """The default, one of its own, none, or not stored at all; also by add, touch and set_many."""
+    """The default, one of its own, none, or not stored at all; including by add, touch and set_many."""
     cache.set("default", 1)
     cache.set("own", 1, timeout=20.5)
     cache.set("forever", 1, timeout=None)
@@ -157,7 +157,7 @@ def test_numbers_beyond_64_bits_count_too(cache: RedisCache) -> None:
 
 
 def test_clear_stays_within_its_prefix(make: Make) -> None:
-    """It deletes all versions of its own keys; other prefixes, also those that look like patterns, stay."""
+    """It deletes all versions of its own keys; other prefixes, even those that look like patterns, stay."""
     mine, others, pattern = make("a"), make("b"), make("?*[a]")
     for each in (mine, others, pattern):
         each.set("x", 1)
@@ -309,7 +309,7 @@ async def test_a_lock_in_async_code(cache: RedisCache) -> None:
 
 
 def test_an_outage_raises_or_misses() -> None:
-    """By default it raises; with when_down="miss" the cache is empty meanwhile, but nothing is counted."""
+    """By default it raises; with when_down="miss" the cache is empty until then, but nothing is counted."""
     with embedded.valkey() as server:
         url = server.url
         strict, lenient = (RedisCache(url, {"OPTIONS": {"when_down": how}}) for how in ("raise", "miss"))

@@ -188,7 +188,7 @@ def test_an_expiry_beyond_the_lifetime_is_refused() -> None:
 
 
 def test_a_late_save_revives_nothing() -> None:
-    """A session that was ended meanwhile raises `UpdateError`, and stays ended."""
+    """A session that was ended in the meantime raises `UpdateError`, and stays ended."""
     session = stored(test_data="value1")
     engine(session.session_key).delete()
     session["test_data"] = "value2"

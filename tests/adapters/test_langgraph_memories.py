@@ -259,7 +259,7 @@ async def expire(store: Store, key: str, item: str, at: float = 1.0) -> None:
 
 
 async def test_an_expired_item_is_gone(store: Store, root: str) -> None:
-    """No read returns it, its namespace is not listed, a search removes it, and its key starts afresh."""
+    """No read returns it, its namespace is not listed, a search removes it, and its key starts empty."""
     ours, where, key = store[MEMORIES], (root, "a"), hash_of(root, "a")
     await ours.aput(where, "old", {"n": 1}, ttl=1)
     before = await ours.aget(where, "old")

@@ -96,7 +96,7 @@ async def test_evictions_leave_whole_namespaces(server: Valkey) -> None:
 
 
 async def test_a_dead_server_is_an_error_and_a_new_one_is_empty() -> None:
-    """Calls fail at once while it is down, also in threads; afterwards everything works, from nothing."""
+    """Calls fail at once while it is down, even in threads; afterwards everything works, from nothing."""
     with valkey() as victim:
         async with keyspace.connect(victim.url, CATALOGUE) as opened:
             ours = opened[MEMORIES]

@@ -120,7 +120,7 @@ async def deleted_in_mid_run(saver: BaseCheckpointSaver[Any]) -> tuple[Any, Any,
 
 
 async def test_a_running_graph_does_not_revive_a_deleted_thread(store: Store) -> None:
-    """A graph whose thread is deleted gets an error, and a conversation started meanwhile is unchanged."""
+    """A graph whose thread is deleted gets an error, and a conversation started since is unchanged."""
     fresh, became, outcome = await deleted_in_mid_run(store[THREADS])
     assert became == fresh == {"topic": "squids", "slides": slides(4, "squids")}
     assert isinstance(outcome, CheckpointLost)

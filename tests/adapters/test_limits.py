@@ -107,7 +107,7 @@ def test_keys_are_those_of_the_redis_storage_of_limits(
 
 @pytest.mark.parametrize("strategy", KINDS)
 def test_every_key_expires(storage: Any, strategy: str) -> None:
-    """What a hit writes has a TTL, also when another program has removed it."""
+    """What a hit writes has a TTL, even when another program has removed it."""
     limiter = STRATEGIES[strategy](storage)
     store = storage._store
     keys = f"{storage.key_prefix}*"

@@ -218,7 +218,7 @@ async def test_a_watched_key_that_changed_stops_the_transaction(server: Valkey, 
         assert await client.get(key) == b"10"
 
 
-async def test_blocking_commands_hold_up_nobody(server: Valkey, key: str) -> None:
+async def test_blocking_commands_hold_up_no_other(server: Valkey, key: str) -> None:
     """While pops and stream reads wait, other commands are answered; then each pop gets its element."""
     async with ours(server) as client:
         pops = [asyncio.create_task(client.blpop([f"{key}:{n}"], timeout=60)) for n in range(10)]
@@ -335,7 +335,7 @@ async def test_a_restart_is_bridged_by_the_retry_policy(key: str) -> None:
 
 
 async def test_a_server_that_is_gone(key: str) -> None:
-    """Without retries, a server that is gone is a ConnectionError at once, also for a new client."""
+    """Without retries, a server that is gone is a ConnectionError at once, even for a new client."""
     with embedded.valkey() as own:
         async with ours(own, retry=NEVER) as client:
             await client.set(key, "1")

@@ -147,7 +147,7 @@ def test_the_reply_of_an_interrupted_call_is_dropped(client: Redis, key: str) ->
     assert connection_of(client)._sock is not before
 
 
-def test_a_hanging_server_is_a_timeout_and_its_late_reply_reaches_nobody(own_server: Valkey) -> None:
+def test_a_hanging_server_is_a_timeout_and_its_late_reply_is_dropped(own_server: Valkey) -> None:
     """`socket_timeout` holds for commands and pipelines, and for 'read later' code like pub/sub."""
     with Redis.from_url(own_server.url, socket_timeout=0.2, retry=ONCE) as client:
         client.set("a", "first")

@@ -71,7 +71,7 @@ def url(request: pytest.FixtureRequest) -> str:
 
 
 async def test_an_event_reaches_the_clients_of_all_processes(url: str, key: str) -> None:
-    """Each once, also binary ones, and those of a process that only emits."""
+    """Each once, even binary ones, and those of a process that only emits."""
     async with running(AsyncRedisManager(url, key), url) as one:
         async with running(AsyncRedisManager(url, f"{key}-other"), url) as other_channel:
             outside = AsyncRedisManager(url, key, write_only=True)

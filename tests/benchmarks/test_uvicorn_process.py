@@ -20,7 +20,7 @@ def _cores(process: int) -> set[int]:
 def _children() -> set[int]:
     found = set()
     for status in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has ended meanwhile
+        with suppress(OSError):  # it has ended in the meantime
             if int(status.read_text().rpartition(")")[2].split()[1]) == os.getpid():
                 found.add(int(status.parent.name))
     return found

@@ -71,7 +71,7 @@ def test_a_write_on_a_connection_that_ended_has_an_unknown_outcome(store: Blocki
 
 
 def test_an_idle_connection_is_looked_at_before_it_is_used(store: BlockingStore) -> None:
-    """One that the server closed meanwhile is replaced, and a write fails for no reason of its own."""
+    """One that the server closed in the meantime is replaced, and a write fails for no reason of its own."""
     store.call("SET", "a", "1")
     for client in direct_ids(store):
         store.call("CLIENT", "KILL", "ID", client)

@@ -78,7 +78,7 @@ async def write_late(store: Store, postgres: str, name: str, flag: str, what: st
 
 
 async def count(store: Store, postgres: str, name: str, times: str) -> None:
-    """Add one to a row so many times, by reading and writing it in two steps."""
+    """Add one to a row this many times, by reading and writing it in two steps."""
     async with await psycopg.AsyncConnection.connect(postgres, autocommit=True) as sql:
         report("ready")
         for _ in range(int(times)):
@@ -92,7 +92,7 @@ async def count(store: Store, postgres: str, name: str, times: str) -> None:
 
 
 async def count_permits(store: Store, postgres: str, name: str, times: str) -> None:
-    """Add one to the row of the permit it has so many times, by reading and writing it in two steps."""
+    """Add one to the row of the permit it has this many times, by reading and writing it in two steps."""
     async with await psycopg.AsyncConnection.connect(postgres, autocommit=True) as sql:
         report("ready")
         for _ in range(int(times)):
@@ -107,7 +107,7 @@ async def count_permits(store: Store, postgres: str, name: str, times: str) -> N
 
 
 async def write_both(store: Store, postgres: str, name: str, times: str) -> None:
-    """Add one to two rows so many times, in transactions of their own: between them, they differ."""
+    """Add one to two rows this many times, in transactions of their own: between them, they differ."""
     async with await psycopg.AsyncConnection.connect(postgres, autocommit=True) as sql:
         report("ready")
         for _ in range(int(times)):
@@ -120,7 +120,7 @@ async def write_both(store: Store, postgres: str, name: str, times: str) -> None
 
 
 async def read_both(store: Store, postgres: str, name: str, times: str) -> None:
-    """Read the two rows so many times; report those that differ."""
+    """Read the two rows this many times; report those that differ."""
     async with await psycopg.AsyncConnection.connect(postgres, autocommit=True) as sql:
         report("ready")
         for _ in range(int(times)):

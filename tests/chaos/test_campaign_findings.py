@@ -64,7 +64,7 @@ async def _received(store: Store, job_id: str) -> list[Any]:
 
 
 async def test_an_event_that_redis_refused_is_reported_as_missed(victim: Valkey) -> None:
-    """A follower of a job gets a notice where the server refused events, also before the end."""
+    """A follower of a job gets a notice where the server refused events, even before the end."""
     async with connect(victim.url, CATALOGUE) as store:
         checkpoints = Checkpoints(JOBS.checkpoints, PROGRESS, store, "jobs:finished")
         checkpoint = checkpoints.open("job", 1, "worker")
@@ -166,7 +166,7 @@ async def test_an_event_that_died_with_its_master_is_published_again(
 
 
 async def _handled(server: Valkey, stream: str, times: int) -> None:
-    """Wait until so many were published at least, and every group has handled all of them."""
+    """Wait until this many were published at least, and every group has handled all of them."""
     async with asyncio.timeout(60):
         while True:
             stream_info: Any = server.ask("XINFO", "STREAM", stream)

@@ -228,7 +228,7 @@ async def test_consumers_continue_on_a_server_that_restarts_empty(victim: Valkey
 
 
 async def test_publishing_without_a_server_fails_clearly_and_consumers_recover(victim: Valkey) -> None:
-    """While the server is down, `publish` raises at once, and consumers wait, also new ones."""
+    """While the server is down, `publish` raises at once, and consumers wait, even new ones."""
     handled = Handled()
     async with connect(victim.url, CATALOGUE) as store, store[EVENTS].consume(GROUP, handled):
         await asyncio.to_thread(victim.kill)

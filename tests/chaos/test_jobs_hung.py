@@ -178,7 +178,7 @@ async def test_a_database_that_hangs_during_a_job_costs_only_time(victim: Valkey
                 job_id = await jobs.enqueue(generate, SLIDES, 0.1)
                 await stepped(jobs, job_id, 3)
                 with frozen(processes(postgres)):
-                    await asyncio.sleep(5)  # no query is answered meanwhile; the lease is 3 s
+                    await asyncio.sleep(5)  # no query is answered in the meantime; the lease is 3 s
                 row = await ended(jobs, job_id, within=60)
             assert row.state == "done"
             assert await effects(jobs.engine, job_id) == ONCE

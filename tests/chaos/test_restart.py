@@ -132,7 +132,7 @@ async def test_reads_are_repeated_once(victim: Valkey) -> None:
 
 
 async def test_closing_while_reads_wait_for_the_next_connection(victim: Valkey) -> None:
-    """Reads that wait to be sent again fail when the client is closed meanwhile."""
+    """Reads that wait to be sent again fail when the client is closed in the meantime."""
     async with node_client(f"{victim.url}?connect_timeout=5&timeout=3") as client:
         victim.pause()
         read = client.call("GET", "x")

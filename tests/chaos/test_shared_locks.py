@@ -115,7 +115,7 @@ async def test_a_paused_holder_of_a_permit_is_refused_and_cancelled(
 
 
 async def _kill_some(doomed: list[subprocess.Popen[str]], others: list[subprocess.Popen[str]]) -> list[str]:
-    """Kill processes at random moments once all are at work; return what all of them reported."""
+    """Kill processes at random moments once all are running; return what all of them reported."""
     chance = random.Random(11)
     for process in (*doomed, *others):
         assert await line_of(process) == "ready"

@@ -194,7 +194,7 @@ async def test_a_server_that_freezes_in_the_middle_of_a_large_write(victim: Valk
         begun = time.perf_counter()
         with pytest.raises(OutcomeUnknown, match="no answer for 250 ms"):
             await client.call("SET", "x", b"z" * 30_000_000)
-        assert time.perf_counter() - begun < 2 * _TIMEOUT + _SLACK  # the kernel takes some of it meanwhile
+        assert time.perf_counter() - begun < 2 * _TIMEOUT + _SLACK  # the kernel takes some of it
 
 
 async def test_a_black_hole_is_detected(server: Valkey) -> None:

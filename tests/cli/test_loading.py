@@ -25,7 +25,7 @@ def test_a_catalogue_is_found_by_module_and_object() -> None:
 
 
 def test_the_current_folder_comes_first(here: Path) -> None:
-    """A module in the current folder is found without installation, also an attribute of an object in it."""
+    """A module in the current folder is found without installation, even an attribute of an object in it."""
     (here / "ephemera_loading_sample.py").write_text(
         "from ephemera.keyspace import Catalogue\nclass Keys:\n    mine = Catalogue('mine')\n"
     )

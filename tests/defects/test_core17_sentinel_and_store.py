@@ -44,7 +44,7 @@ async def sentinel_url(opened: AsyncExitStack, password: str | None, *ports: int
 
 
 async def test_core17_a_majority_of_sentinels_decides(server: Valkey) -> None:
-    """Two of three that agree are followed, also when the third names another server."""
+    """Two of three that agree are followed, even when the third names another server."""
     async with AsyncExitStack() as opened:
         url = await sentinel_url(opened, server.password, server.port, 1, server.port)
         client = await opened.enter_async_context(open_client(url))

@@ -34,7 +34,7 @@ class Load:
             self.rounds[user] += 1
 
     async def settle(self, rounds: int) -> None:
-        """Wait until each user has made so many more rounds."""
+        """Wait until each user has made this many more rounds."""
         wanted = min(self.rounds) + rounds
         async with asyncio.timeout(120):
             while min(self.rounds) < wanted:
@@ -67,7 +67,7 @@ class Load:
 
 
 async def roll(server: Valkey, sql: str, versions: list[Name], rounds: int) -> None:
-    """Replace two old processes by each of these versions, one by one, under the load of some users."""
+    """Replace two old processes with each of these versions, in turn, under the load of some users."""
     started: list[Process] = []
 
     async def start(name: Name) -> Process:

@@ -87,7 +87,7 @@ async def test_dur3_a_worker_reopens_the_progress_if_the_retry_could_not(jobs: B
 
 
 async def test_dur3_a_late_retry_does_not_reopen_the_progress_of_a_later_run(jobs: BoundJobs) -> None:
-    """The process that retried is slow: the new run has ended meanwhile, and stays ended."""
+    """The process that retried is slow: the new run has ended in the meantime, and stays ended."""
     job_id = await dead_job(jobs)
     retried = await jobs._backend.rows.retry(job_id)
     assert retried is not None

@@ -56,7 +56,7 @@ async def test_dur4_one_job_that_kills_its_process_ends_dead_and_nine_are_done(
 async def test_dur4_a_suspect_has_a_process_of_its_own_which_ends_with_it(
     jobs: BoundJobs, server: Valkey, sql: str
 ) -> None:
-    """So a job that is enqueued meanwhile and kills its process costs a harmless suspect nothing."""
+    """So a job that is enqueued in the meantime and kills its process costs a harmless suspect nothing."""
     suspect = await jobs.enqueue(work, 2.0)
     beside = await jobs.enqueue(work, 0.0)
     for _ in range(SUSPECT):

@@ -30,7 +30,7 @@ async def test_mis5_a_refresh_after_a_sign_out_is_not_reuse(
 
 
 async def test_mis5_a_replaced_token_still_is(server: Valkey, postgres: Postgres) -> None:
-    """A refresh token that was exchanged for another one is reuse, also after the sign-in has ended."""
+    """A refresh token that was exchanged for another one is reuse, even after the sign-in has ended."""
     async with opened("identity", server, postgres) as app:
         tokens = (await sign_in(app, await register(app))).json()
         replaced = tokens["refresh_token"]

@@ -56,7 +56,7 @@ def sessions(postgres: Postgres, name: str) -> int:
 
 
 async def use(engine: AsyncEngine, connections: int) -> list[int]:
-    """Use so many connections at once; the backends of the server."""
+    """Use this many connections at once; the backends of the server."""
     everyone = asyncio.Barrier(connections)
 
     async def one() -> int:
@@ -69,7 +69,7 @@ async def use(engine: AsyncEngine, connections: int) -> list[int]:
 
 
 async def until_open(postgres: Postgres, name: str, expected: int) -> None:
-    """Wait until the server has so many connections with this name."""
+    """Wait until the server has this many connections with this name."""
     async with asyncio.timeout(30):
         while await asyncio.to_thread(sessions, postgres, name) != expected:
             await asyncio.sleep(0.05)

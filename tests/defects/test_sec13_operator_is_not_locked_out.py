@@ -75,7 +75,7 @@ async def test_sec13_a_known_browser_is_not_slowed_down_by_its_neighbours(
 
 
 def test_sec13_browsers_stay_known_after_a_restart(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """By a secret in a file that nobody else can read; not after the password has changed."""
+    """By a secret in a file that no one else can read; not after the password has changed."""
     file = tmp_path / "history.key"
     browser = ConsoleAccess("operator", PASSWORD, secret_file=file).browsers.issue("operator")
     assert file.stat().st_mode & 0o777 == 0o600
@@ -94,7 +94,7 @@ def test_sec13_browsers_stay_known_after_a_restart(tmp_path: Path, caplog: pytes
     assert not (tmp_path / "planted").exists()
 
 
-async def test_sec13_nobody_makes_the_cookie_of_a_guessed_password(
+async def test_sec13_a_guessed_password_makes_no_cookie(
     proxy: httpx.AsyncClient, known: ConsoleAccess
 ) -> None:
     """Otherwise each guess could bring a browser of its own, and would wait for no turn."""

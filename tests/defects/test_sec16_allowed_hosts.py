@@ -25,7 +25,7 @@ async def test_sec16_only_configured_hosts_are_answered(name: str) -> None:
 
 
 async def test_sec16_a_host_is_a_name_and_a_port() -> None:
-    """What would be another host's in a link is refused, also where any name of a domain is accepted."""
+    """What would be another host's in a link is refused, even where any name of a domain is accepted."""
     forged = ("shop.example:@evil.example", "shop.example:80@evil.example", "shop.example:", "shop.example:x")
     async with client_of("identity", allowed_hosts=("shop.example", "*.shops.example")) as client:
         assert (await client.get("/healthz", headers={"host": "a.shops.example:8000"})).status_code == 200

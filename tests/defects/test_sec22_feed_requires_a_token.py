@@ -55,7 +55,7 @@ def test_sec22_http_requires_a_token(caller: Caller) -> None:
 
 
 def test_sec22_grpc_requires_a_token(caller: Caller) -> None:
-    """Every method, also an unknown one, is UNAUTHENTICATED without a token or with a wrong one."""
+    """Every method, even an unknown one, is UNAUTHENTICATED without a token or with a wrong one."""
     with grpc.insecure_channel(caller.grpc_address) as channel:
         for authorization in WRONG:
             for method in methods():

@@ -61,7 +61,7 @@ def test_sec23_sessions_of_services_have_an_absolute_end(service: str) -> None:
 
 
 async def test_sec23_refreshing_never_outlives_the_sign_in(server: Valkey, postgres: Postgres) -> None:
-    """All tokens of a sign-in expire at its absolute end, also those of a refresh."""
+    """All tokens of a sign-in expire at its absolute end, even those of a refresh."""
     short = {"EPHEMERA_IDENTITY_SIGN_IN_LIFETIME": f"{_LIFETIME}s"}
     async with opened("identity", server, postgres, short) as app:
         began = time.time()

@@ -85,7 +85,7 @@ async def test_sec4_a_negative_entry_ends_with_its_declared_lifetime(server: Val
 
 @pytest.mark.standalone("it lists the keys of one server")
 async def test_sec4_ids_are_checked_before_a_key_is_made(server: Valkey, postgres: Postgres) -> None:
-    """What cannot be an id is 404 without a key, also with a condition; what could be one is limited."""
+    """What cannot be an id is 404 without a key, even with a condition; what could be one is limited."""
     async with opened("league", server, postgres) as app:
         for path in ("/api/clubs/x/matches", "/api/matches/007/meta", "/api/leaderboards/made-up"):
             for headers in ({}, {"if-none-match": '"x"'}):

@@ -99,7 +99,7 @@ async def test_sec5_a_sign_out_at_identity_holds_at_scripture(server: Valkey, po
 async def test_sec5_a_token_that_is_revoked_alone_is_refused_at_scripture(
     server: Valkey, postgres: Postgres
 ) -> None:
-    """Within a second; its sign-in stays active, also at scripture. Revoking it again changes nothing."""
+    """Within a second; its sign-in stays active, even at scripture. Revoking it again changes nothing."""
     async with _both(server, postgres) as (identity, scripture, _):
         signed_in = await sign_in(identity, await register(identity))
         first, refresh_token = _bearer(signed_in), signed_in.json()["refresh_token"]

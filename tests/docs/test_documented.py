@@ -120,7 +120,7 @@ def test_every_command_and_option_is_on_a_page_that_people_wrote() -> None:
 
 
 def _shows(command: str, text: str) -> bool:
-    """Whether a page has a command, also as one of several: `ephemera jobs list|show`."""
+    """Whether a page has a command, even as one of several: `ephemera jobs list|show`."""
     group, _, name = command.rpartition(" ")
     return bool(re.search(rf"ephemera {group} ?(?:[a-z-]+\|)*{name}\b", text))
 

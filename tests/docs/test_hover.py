@@ -96,7 +96,7 @@ class Editor:
         return str((shown or {}).get("contents", {}).get("value", ""))
 
     def request(self, method: str, **params: Any) -> Any:
-        """Ask the server, and answer what it asks meanwhile."""
+        """Ask the server, and answer what it asks in the meantime."""
         self._last += 1
         self._send(id=self._last, method=method, params=params)
         while True:

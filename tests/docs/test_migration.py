@@ -55,7 +55,7 @@ def run(block: Block, folder: Path, environment: dict[str, str]) -> str:
 
 
 def shown_after(block: Block, page: str) -> str:
-    """The next block of text behind a program, also when a sentence stands between."""
+    """The next block of text behind a program, even when a sentence stands between."""
     if not block.note.startswith("run by"):
         return ""
     rest = page[page.index(block.text) + len(block.text) :].partition("```python")[0]

@@ -59,7 +59,7 @@ def test_a_dead_master_is_replaced_and_returns_as_a_replica() -> None:
 def test_masters_alone_form_a_cluster_and_lost_ports_are_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Without replicas all slots are covered, also when another process took a planned port."""
+    """Without replicas all slots are covered, even when another process took a planned port."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         choices = [[*ports.free_ports(3), other.getsockname()[1]], ports.free_ports(4)]
         monkeypatch.setattr("ephemera.embedded._cluster.free_ports", lambda _: choices.pop(0))

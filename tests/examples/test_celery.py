@@ -62,7 +62,7 @@ def test_the_example_works(address: str) -> None:
 
 
 def _finished(browser: httpx.Client, name: str, attempts: int) -> dict[str, Any]:
-    """The state of a thumbnail, when it was drawn so many times."""
+    """The state of a thumbnail, when it was drawn this many times."""
     deadline = monotonic() + 60
     while True:
         answer = browser.get(f"/thumbnails/{name}")  # 404 until a worker has begun

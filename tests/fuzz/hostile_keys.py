@@ -211,7 +211,7 @@ class HostileWriter:
         return f"{write} {value[:30]!r}"
 
     def _alter(self, key: bytes) -> str:
-        """Write into it, and keep its type; the service writes meanwhile, so it may be another by now."""
+        """Write into it, and keep its type; the service writes too, so it may be another by now."""
         value = self._random.choice(self._values)
         kind = self._client.type(key).decode()
         with suppress(redis.ResponseError):

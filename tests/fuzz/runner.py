@@ -160,14 +160,14 @@ def _check(runner: asyncio.Runner, trial: Trial, case: Any) -> None:
             if inspect.isawaitable(checked):
                 await checked
 
-    with _not_for_ever(trial.patience * 2):
+    with _limited_to(trial.patience * 2):
         runner.run(within_time())
     if unseen:
         raise AssertionError(f"an unawaited task failed: {unseen[0]}") from unseen[0].get("exception")
 
 
 @contextmanager
-def _not_for_ever(seconds: float) -> Iterator[None]:
+def _limited_to(seconds: float) -> Iterator[None]:
     """Interrupt what holds up the loop itself, such as a regular expression."""
 
     def interrupt(*_: object) -> None:

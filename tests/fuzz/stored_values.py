@@ -158,7 +158,7 @@ class _Attacked:
         self._use(served, writers, seed, "after the keys have ended")
 
     def _use(self, served: Served, writers: list[HostileWriter], seed: int, when: str) -> None:
-        """Everything works, and nothing has ended meanwhile."""
+        """Everything works, and nothing has ended in the meantime."""
         self._assert_running(served, when)
         assert served.client.get("/readyz").status_code == 200, (self._name, when)
         traffic = self._traffic(served, writers)

@@ -77,7 +77,7 @@ class Traffic:
         return self.answers.total() - self.answers[503]
 
     def run(self, seed: int, seconds: float, most: int, enough: Callable[[], bool] = lambda: True) -> None:
-        """Send requests for so long and until it is enough, at most so many, and some in any case."""
+        """Send requests for this long and until it is enough, at most this many, and always some."""
         ends = time.monotonic() + seconds
 
         def goes_on(sent: int) -> bool:

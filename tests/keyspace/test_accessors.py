@@ -63,7 +63,7 @@ async def test_a_hash_is_replaced_as_a_whole(store: Store, key: str) -> None:
 async def test_records_of_any_size_are_read_alike(
     url: str, key: str, fields: int, lifetime: Lifetime
 ) -> None:
-    """A record with few fields or many is found, missing, or counted as undecodable, also in a batch."""
+    """A record with few fields or many is found, missing, or counted as undecodable, including in a batch."""
     record = msgspec.defstruct("Wide", [(f"field_{number}", int) for number in range(fields)])
     sized = Catalogue("sized")
     keyspace = sized.hash("acc:sized:{id}", record, lifetime=lifetime, purpose="x")

@@ -46,7 +46,7 @@ def test_a_declaration_can_be_read_back() -> None:
 
 
 def test_keys_are_classified() -> None:
-    """A key belongs to the keyspace that rendered it, also one declared later."""
+    """A key belongs to the keyspace that rendered it, even one declared later."""
     catalogue = Catalogue("x")
     flag = catalogue.flag("a:{x}", lifetime=DAY, purpose="x")
     channel = catalogue.channel("b:{x}", str, purpose="x")

@@ -213,7 +213,7 @@ def test_models_that_nothing_distinguishes_are_refused_on_write() -> None:
         codec.encode(Spot(at=1))
 
 
-def test_types_that_nobody_can_decode_are_refused() -> None:
+def test_types_that_cannot_be_decoded_are_refused() -> None:
     """A union of a model and a Struct, an optional model and a custom class fail when declared."""
     for refused in (Joined | Holder, Joined | None, Joined | Left | None, object, list[object]):
         with pytest.raises(InvalidDeclaration):

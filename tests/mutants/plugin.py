@@ -99,7 +99,7 @@ class Plan:
         return self._order.get(item.nodeid) or self._order.get(item.nodeid.partition("::")[0], 0)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note a test that fails, also in its set-up or teardown."""
+        """Note a test that fails, including in its set-up or teardown."""
         self._failed = self._failed or (report.nodeid if report.failed else None)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:

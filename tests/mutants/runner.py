@@ -42,7 +42,7 @@ class Outcome:
 
 
 class Copy:
-    """A copy of a tree, in which one file at a time is changed; tests are started for so many seconds."""
+    """A copy of a tree, in which one file at a time is changed; tests are started for this many seconds."""
 
     def __init__(self, folder: Path, seconds: float, root: Path = ROOT) -> None:
         self._root = folder / "tree"

@@ -126,7 +126,7 @@ REFUSED_BY_EACH_NODE: tuple[tuple[Arg, ...], ...] = (
 
 
 async def test_everything_else_is_refused(url: str) -> None:
-    """Other keys and channels, also from scripts, and server commands are refused."""
+    """Other keys and channels, even from scripts, and server commands are refused."""
     async with admitted(url, news) as user:
         async with open_client(user.url) as client:
             calls = [client.call(*words) for words in REFUSED]

@@ -234,7 +234,7 @@ async def test_patterns_of_many_names_leave_the_mark_alone(own_valkey: Valkey) -
 
 
 async def test_a_partial_survey_is_reported(own_valkey: Valkey) -> None:
-    """A proposal from part of the keys says so, also in its source."""
+    """A proposal from part of the keys says so, including in its source."""
     await write(own_valkey.url, [("MSET", *(part for n in range(9000) for part in (f"page:{n}", "x")))])
     proposal = await infer(own_valkey.url, options=SurveyOptions(budget=1e-9))
     assert not proposal.coverage.complete

@@ -84,7 +84,7 @@ async def test_a_denied_cost_is_listed(store: Store) -> None:
 
 
 async def test_a_reset_allows_the_subject_again(store: Store) -> None:
-    """After a reset the subject is allowed again, also in a process that remembers the denial."""
+    """After a reset the subject is allowed again, including in a process that remembers the denial."""
     subject = new_subject()
     await deny(store, WINDOW.on(subject))
     await listed(store, subject)

@@ -138,7 +138,7 @@ async def test_latencies_are_counted_for_the_keyspace_of_the_round_trip(store: S
 
 
 async def test_limit_decisions_are_counted_for_the_rule_that_decided(store: Store, key: str) -> None:
-    """Of two rules checked together, a denial counts for the one that denied, also a remembered one."""
+    """Of two rules checked together, a denial counts for the one that denied, even a remembered one."""
     limiter = store[LIMITS]
     async with asyncio.timeout(60):
         while not limiter.remembered:

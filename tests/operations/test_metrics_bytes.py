@@ -57,7 +57,7 @@ async def store(server: Valkey) -> AsyncIterator[Store]:
 async def test_bytes_of_a_kind(
     store: Store, key: str, space: Keyspace[Any], write: Any, read: Any, written: int, seen: int
 ) -> None:
-    """Written and read bytes are counted once, also when a read extends the TTL."""
+    """Written and read bytes are counted once, even when a read extends the TTL."""
     access = store[space]
     await write(access, key)
     assert written <= access.stats.bytes_written <= written + 40

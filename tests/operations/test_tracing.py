@@ -83,7 +83,7 @@ async def test_commands_and_scripts_are_spans_by_pattern(
 async def test_spans_are_under_the_callers_own(
     store: Store, spans: InMemorySpanExporter, provider: TracerProvider, key: str
 ) -> None:
-    """What a request sends belongs to its span, also from tasks that run at once."""
+    """What a request sends belongs to its span, even from tasks that run at once."""
     tracer = provider.get_tracer("test")
 
     async def request(number: int) -> None:
@@ -138,7 +138,7 @@ async def test_on_a_cluster(
 
 
 async def test_additions_that_leave_together_are_one_span(store: Store, spans: InMemorySpanExporter) -> None:
-    """Counters are sent by the script, and those who share it share its span, also when it fails."""
+    """Counters are sent by the script, and those who share it share its span, even when it fails."""
     await asyncio.gather(*(store[VIEWS].add(page=page, views=1) for page in "abc"))
     with pytest.raises(ServerError):
         await store[VIEWS].add(page="a", views=2**53 - 1)
@@ -180,7 +180,7 @@ class _Failing(SpanProcessor):
 async def test_a_failing_exporter_affects_no_reply(
     server: Valkey, provider: TracerProvider, when: str, key: str
 ) -> None:
-    """Every caller gets its reply, also those that share the connection."""
+    """Every caller gets its reply, even those that share the connection."""
     provider.add_span_processor(_Failing(when))
     reports: list[str] = []
     loop = asyncio.get_running_loop()

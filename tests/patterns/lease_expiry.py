@@ -13,7 +13,7 @@ from tests.patterns.lock_fixtures import LOCKS, until
 
 
 def renew_often(store: Store, every: float = 0.1, locks: Any = LOCKS) -> None:
-    """Make a store renew its locks every so many seconds, instead of three times in a lease of 30 s."""
+    """Make a store renew its locks at this interval in seconds, instead of three times in a lease of 30 s."""
     leases = store[locks]._leases
     assert leases.renewal_interval <= leases.seconds / 3
     leases.renewal_interval = every

@@ -2,7 +2,7 @@
 
 Run as `python -m tests.patterns.limit_load URL SUBJECT SECONDS RULE=LIMIT[/LEAST]...`; it prints, as one
 line of JSON, for each rule the milliseconds since 1970 at which it was admitted, and the seconds in which the
-server denied it. It ends after so many seconds, but not before it was admitted LEAST times.
+server denied it. It ends after this many seconds, but not before it was admitted LEAST times.
 """
 
 from __future__ import annotations

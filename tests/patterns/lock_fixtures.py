@@ -57,7 +57,7 @@ async def until(condition: Callable[[], Awaitable[Any]], within: float = 60.0) -
 
 
 async def queued(store: Store, locks: LockDeclaration, count: int, **fields: Any) -> None:
-    """Wait until a lock has so many waiters."""
+    """Wait until a lock has this many waiters."""
 
     async def there() -> bool:
         return await store[locks.waiters].size(**fields) == count

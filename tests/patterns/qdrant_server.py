@@ -85,40 +85,40 @@ def application() -> Starlette:  # noqa: C901 (one short function a route)
         return _result({"exists": engine.collection_exists(_name(request))})
 
     async def create(request: Request) -> JSONResponse:
-        wish = models.CreateCollection(**await request.json())
+        body = models.CreateCollection(**await request.json())
         if engine.collection_exists(_name(request)):
             return JSONResponse({"status": {"error": "already exists"}}, 409)
-        return _result(engine.create_collection(_name(request), vectors_config=wish.vectors))
+        return _result(engine.create_collection(_name(request), vectors_config=body.vectors))
 
     async def index(request: Request) -> JSONResponse:
         models.CreateFieldIndex(**await request.json())
         return _done()
 
     async def upsert(request: Request) -> JSONResponse:
-        wish = models.PointsList(**await request.json())
-        engine.upsert(_name(request), points=wish.points)
+        body = models.PointsList(**await request.json())
+        engine.upsert(_name(request), points=body.points)
         return _done()
 
     async def query(request: Request) -> JSONResponse:
-        wish = models.QueryRequest(**await request.json())
-        query: Any = wish.query
+        body = models.QueryRequest(**await request.json())
+        query: Any = body.query
         found = engine.query_points(
             _name(request),
             query=getattr(query, "nearest", query),
-            query_filter=wish.filter,
-            limit=wish.limit or 10,
-            score_threshold=wish.score_threshold,
+            query_filter=body.filter,
+            limit=body.limit or 10,
+            score_threshold=body.score_threshold,
         )
         return _result(found)
 
     async def retrieve(request: Request) -> JSONResponse:
-        wish = models.PointRequest(**await request.json())
-        return _result([each.model_dump() for each in engine.retrieve(_name(request), ids=wish.ids)])
+        body = models.PointRequest(**await request.json())
+        return _result([each.model_dump() for each in engine.retrieve(_name(request), ids=body.ids)])
 
     async def scroll(request: Request) -> JSONResponse:
-        wish = models.ScrollRequest(**await request.json())
+        body = models.ScrollRequest(**await request.json())
         points, following = engine.scroll(
-            _name(request), scroll_filter=wish.filter, limit=wish.limit or 10, offset=wish.offset
+            _name(request), scroll_filter=body.filter, limit=body.limit or 10, offset=body.offset
         )
         return _result({"points": [each.model_dump() for each in points], "next_page_offset": following})
 

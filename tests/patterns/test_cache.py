@@ -166,7 +166,7 @@ async def test_lifetimes_are_spread(store: Store) -> None:
 
 
 async def test_invalidating_a_tag_reloads_its_entries(store: Store) -> None:
-    """Entries with the tag are loaded again and others are not, also from the local cache."""
+    """Entries with the tag are loaded again and others are not; the same of the local cache."""
     table, red, blue = Table(), user(), user()
     table.rows = {red: Profile("r", "red"), blue: Profile("b", "blue")}
     for who in (red, blue, red, blue):

@@ -64,12 +64,12 @@ async def test_lexical_sees_the_same_words(one: str, other: str) -> None:
     ],
 )
 async def test_lexical_sees_other_words(one: str, other: str) -> None:
-    """Another number, a negation or another subject makes texts different, also long ones."""
+    """Another number, a negation or another subject makes texts different, even long ones."""
     assert await _alike(Lexical(), one, other) < 0.95
 
 
 async def test_lexical_is_the_same_everywhere() -> None:
-    """Another process, whatever its hash seed, makes the same vector, also of long texts and in batches."""
+    """Another process, whatever its hash seed, makes the same vector, even of long texts, and in batches."""
     script = (
         "import asyncio, msgspec, sys\n"
         "from ephemera.patterns.embedders import Lexical\n"
@@ -144,14 +144,14 @@ class Endpoint:
         """Answer one request."""
         head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
         headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
-        wish = msgspec.json.decode(await reader.readexactly(int(headers["content-length"])))
-        self.requests.append((head[0], headers, wish))
+        asked = msgspec.json.decode(await reader.readexactly(int(headers["content-length"])))
+        self.requests.append((head[0], headers, asked))
         await self.hangs.wait()
         vectors = [
             {"object": "embedding", "index": place, "embedding": [float(len(text)), 1.0]}
-            for place, text in enumerate(wish["input"])
+            for place, text in enumerate(asked["input"])
         ]
-        answer = {"object": "list", "data": vectors[::-1], "model": wish["model"]}
+        answer = {"object": "list", "data": vectors[::-1], "model": asked["model"]}
         body = msgspec.json.encode(answer if self.answer is None else self.answer)
         head_of_reply = b"HTTP/1.1 %d OK\r\ncontent-type: application/json\r\nconnection: close\r\n"
         writer.write(head_of_reply % self.status + b"content-length: %d\r\n\r\n%s" % (len(body), body))
@@ -177,11 +177,11 @@ async def test_openai_uses_the_embeddings_route() -> None:
     ):
         texts = ["x" * number for number in range(1, 131)]
         assert await embedder.embed(texts) == [[float(number), 1.0] for number in range(1, 131)]
-        line, headers, wish = endpoint.requests[0]
+        line, headers, asked = endpoint.requests[0]
         assert line == "POST /v1/embeddings HTTP/1.1"
         assert headers["authorization"] == "bearer the-secret"
-        assert (wish["model"], wish["dimensions"], wish["encoding_format"]) == ("small", 2, "float")
-        assert [len(wish["input"]) for _, _, wish in endpoint.requests] == [128, 2]
+        assert (asked["model"], asked["dimensions"], asked["encoding_format"]) == ("small", 2, "float")
+        assert [len(asked["input"]) for _, _, asked in endpoint.requests] == [128, 2]
         assert "secret" not in repr(embedder)
 
 

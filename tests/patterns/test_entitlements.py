@@ -111,7 +111,7 @@ async def test_a_flag_that_is_off_is_cached_too(store: Store) -> None:
 async def test_a_value_being_loaded_reads_as_a_miss(
     store: Store, declared: Entitlements[Any], value: object
 ) -> None:
-    """Other accessors read nothing during a load, also where values are any text; then the value."""
+    """Other accessors read nothing during a load, even where values are any text; then the value."""
     seen = []
 
     async def load(**fields: FieldValue) -> object:

@@ -79,7 +79,7 @@ async def test_a_batch_is_published_in_order(store: Store, key: str) -> None:
 
 
 async def test_every_group_gets_every_event_and_its_consumers_share_them(store: Store, key: str) -> None:
-    """Two consumers of a group share its events; another group gets all of them, also earlier ones."""
+    """Two consumers of a group share its events; another group gets all of them, even earlier ones."""
     await store[ACCOUNTS].publish_many(users(100), name=key)
     one, two, other = Seen(), Seen(), Seen()
     bound = store[ACCOUNTS]

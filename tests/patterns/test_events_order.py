@@ -76,7 +76,7 @@ async def _lanes(store: Store, key: str) -> int:
 
 
 async def test_events_of_a_key_are_in_order_across_consumers(store: Store, key: str) -> None:
-    """Two consumers of a group handle ten keys concurrently and each key in order, also after failures."""
+    """Two consumers of a group handle ten keys concurrently and each key in order, even after failures."""
     seen = Places()
     seen.fails = {(3, 0), (3, 7), (5, 19)}
     bound = store[MOVES]

@@ -97,7 +97,7 @@ async def test_what_a_group_has_not_handled_is_not_replayed(store: Store, key: s
 
 
 async def test_a_replay_is_no_new_event_for_sql_unless_it_is_asked_for(store: Store, key: str) -> None:
-    """The guard gets the same id after a replay, and a new one with `again`, also for ids of your own."""
+    """The guard gets the same id after a replay, and a new one with `again`, even for ids of your own."""
     ids, mailer, _ = await _handled(store, key, 1)
     once, first = OnceGuard(), mailer.deliveries[0]
     await store[KEPT].replay_since("mailer", ids[0], name=key)

@@ -36,7 +36,7 @@ async def _first(connection: Connection, delivery: Delivery) -> bool:
 
 
 async def test_an_event_is_first_once(sql: Connection, key: str) -> None:
-    """An event is first once for each group of each stream, also after a replay."""
+    """An event is first once for each group of each stream, even after a replay."""
     assert await _first(sql, _delivery(key))
     assert not await _first(sql, _delivery(key))
     assert not await _first(sql, _delivery(key, "2-1", origin="1-1"))

@@ -158,7 +158,7 @@ async def test_a_backlog_of_missed_runs_is_enqueued_in_one_transaction(jobs: Bou
     every = dispatcher(jobs, schedule)
     await every.dispatch()
     await past(jobs, timedelta(minutes=4))
-    assert await every.dispatch() in (5, 6)  # a minute may begin meanwhile
+    assert await every.dispatch() in (5, 6)  # a minute may begin in the meantime
     assert await every.dispatch() in (0, 1)
 
 

@@ -167,7 +167,7 @@ async def test_a_foreign_key_to_a_job_is_in_no_ones_way(jobs: BoundJobs) -> None
 
 
 async def test_a_locked_row_does_not_keep_other_jobs_from_being_completed(jobs: BoundJobs) -> None:
-    """It is done when the lock is gone; whatever is done meanwhile does not wait for it."""
+    """It is done when the lock is gone; whatever is done in the meantime does not wait for it."""
     rows, table, written = await claimed(jobs, 3), JOBS.tables.jobs, Completions(jobs._backend.rows)
     locked, *others = [written.complete(CompletedJob(row.id, row.fence, "1")) for row in rows]
     async with jobs.engine.begin() as sql:

@@ -50,7 +50,7 @@ async def test_fences_grow_by_the_counter_and_by_the_clock(locked: Store, key: s
 
 @pytest.mark.parametrize(("locks", "fields"), [(ALONE, {}), (PAIRS, {"org": "a{b", "doc": "c:d"})])
 async def test_patterns_of_any_number_of_fields(locked: Store, locks: Locks, fields: dict[str, Any]) -> None:
-    """Locks without fields and with several can be held and waited for, also on a cluster."""
+    """Locks without fields and with several can be held and waited for, including on a cluster."""
     async with locked[locks].hold(**fields) as held:
         next_one = asyncio.create_task(_fence(locked, locks, **fields))
         await queued(locked, locks, 1, **locks._keys(fields).fields)

@@ -1,4 +1,4 @@
-"""The fence in SQL: an older holder is refused, also when both write at once."""
+"""The fence in SQL: an older holder is refused, even when both write at once."""
 
 from __future__ import annotations
 

@@ -198,11 +198,11 @@ async def test_two_planners_without_redis(postgres: Postgres) -> None:
         await here.publish("art", 3)
         other = with_resources(here.store, {here.declared: here.engine})[here.declared]
 
-        async def meanwhile(tasks: object) -> None:
+        async def in_the_meantime(tasks: object) -> None:
             tick = await asyncio.create_task(other.tick(here.enqueue))
             assert tick.not_leader
 
-        assert (await here.planner.tick(meanwhile)).enqueued == 1
+        assert (await here.planner.tick(in_the_meantime)).enqueued == 1
         assert here.tasks == []
 
 

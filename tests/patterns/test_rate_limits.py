@@ -138,7 +138,7 @@ async def test_the_log_of_a_crowded_window_stays_small(store: Store) -> None:
 
 
 async def test_a_reset_clears_what_was_used(limiter: BoundRateLimits) -> None:
-    """The whole limit is available again at once, also for a subject with a cached denial."""
+    """The whole limit is available again at once, even for a subject with a cached denial."""
     for rule in KINDS:
         claim = rule.on(new_subject())
         await limiter.check(claim, cost=5)

@@ -147,7 +147,7 @@ async def test_a_smaller_cost_is_not_denied_by_the_denial_of_a_larger_one(server
 
 
 async def test_a_cached_denial_decides_among_other_claims(server: Valkey) -> None:
-    """A check that includes a denied claim is denied by it, also with other claims, and takes nothing."""
+    """A check that includes a denied claim is denied by it, even with other claims, and takes nothing."""
     async with connect(server.url, CATALOGUE) as store:
         limiter, claim, other = store[LIMITS], WINDOW.on(new_subject()), LOG.on(new_subject())
         await _fill(limiter, claim)

@@ -1,4 +1,4 @@
-"""Eight concurrent processes: exactly the limit is admitted, also across windows' edges."""
+"""Eight concurrent processes: exactly the limit is admitted, including across windows' edges."""
 
 from __future__ import annotations
 

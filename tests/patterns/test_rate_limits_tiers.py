@@ -61,7 +61,7 @@ async def test_a_bucket_carries_over_how_full_it_is(limiter: BoundRateLimits) ->
 
 
 async def test_a_limit_by_agreement_needs_no_tier(limiter: BoundRateLimits) -> None:
-    """`at` takes any limit, such as one from a contract, also 0."""
+    """`at` takes any limit, such as one from a contract, even 0."""
     who = new_subject()
     assert (await limiter.check(KEY.at(250).on(who))).remaining == 249
     for rule in (KEY, TIERED_BUCKET, WINDOW):
@@ -71,7 +71,7 @@ async def test_a_limit_by_agreement_needs_no_tier(limiter: BoundRateLimits) -> N
 
 
 async def test_a_changed_limit_applies_from_the_next_check(server: Valkey) -> None:
-    """Raised or lowered, with or without tiers, also for a subject whose denial is cached."""
+    """Raised or lowered, with or without tiers, even for a subject whose denial is cached."""
     catalogue = Catalogue("changing")
     plain, tiered = sliding_window("plain", 2, per=DAY), sliding_window("tiered", {"free": 2}, per=DAY)
     limits, who = RateLimits(catalogue, new_subject(), plain, tiered), new_subject()

@@ -140,7 +140,7 @@ async def test_caches(store: Store, flavour: str, key: str) -> None:
 
 @flavours
 async def test_events(store: Store, flavour: str, key: str) -> None:
-    """An event is published and handled as its type, also ordered by one of its fields."""
+    """An event is published and handled as its type, even when it is ordered by a field."""
     events = store[EVENTS[flavour]]
     handled: list[Any] = []
 

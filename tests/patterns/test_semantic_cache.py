@@ -206,7 +206,7 @@ async def test_invalidation_during_an_ask_wins(outlines: BoundSemanticCache[Outl
 
 
 async def test_invalidating_a_source_during_an_ask_wins(outlines: BoundSemanticCache[Outline, Scope]) -> None:
-    """An answer from a document that changed meanwhile is not returned to later callers."""
+    """An answer from a document that changed in the meantime is not returned to later callers."""
     model, where = Model(), scope(documents={"report"})
     model.says = "old"
     model.gate.clear()
@@ -315,7 +315,7 @@ def test_synchronous_code(server: Valkey) -> None:
 
 
 async def test_an_answer_from_elsewhere_is_found(url: str) -> None:
-    """`put` stores what another program asked: it is found, also as a neighbour, replaced, and deleted."""
+    """`put` stores what another program asked: it is found, even as a neighbour, replaced, and deleted."""
     async with keyspace.connect(url, CATALOGUE) as store, Qdrant() as vectors:
         outlines, where = semantic_cache(store, OUTLINES, embedder=Compass(), vectors=vectors), scope()
         for title in ("first", "second"):

@@ -1,4 +1,4 @@
-"""Semaphores: at most so many holders, in order of arrival, each permit fenced."""
+"""Semaphores: at most this many holders, in order of arrival, each permit fenced."""
 
 from __future__ import annotations
 
@@ -274,7 +274,7 @@ async def test_cancelled_waiters_leave_the_queue(locked: Store, key: str) -> Non
 
 
 async def test_a_semaphore_without_fields(locked: Store) -> None:
-    """A semaphore without fields can be held and waited for, also on a cluster; its keys share a slot."""
+    """A semaphore without fields can be held and waited for, even on a cluster; its keys share a slot."""
     async with locked[GATE].hold() as held:
         waiting = asyncio.create_task(_gate(locked))
         keys = GATE._keys({})

@@ -25,7 +25,7 @@ CATALOGUE = Catalogue("shared-values")
 
 
 class Basket(msgspec.Struct):
-    """A value that callers can change, also deep inside of it."""
+    """A value that callers can change, even deep inside of it."""
 
     items: list[str]
     notes: dict[str, list[int]] = {}

@@ -179,14 +179,14 @@ async def test_a_flush_during_a_rebuild_is_noticed(
     """What a flush moves to SQL between the two reads is counted once."""
     left = [often]
 
-    async def meanwhile() -> None:
+    async def in_the_meantime() -> None:
         if left[0]:
             left[0] -= 1
             await until(lambda: _flushed(usage))
             await usage.record(organization, tokens=100)
 
     await usage.record(organization, tokens=5)
-    watched = with_resources(store, {USAGE: Interrupted(engine, meanwhile)})[USAGE]
+    watched = with_resources(store, {USAGE: Interrupted(engine, in_the_meantime)})[USAGE]
     assert await _tokens(watched, organization) == (5 + 100 * often, 0)
 
 
@@ -368,7 +368,7 @@ async def test_no_idempotency_key_collides_with_a_settlement(
 
 @pytest.mark.parametrize("wrong", ["=tokens", "", "a b", "é"])
 async def test_an_invalid_reservation_id_is_refused(usage: BoundUsage, organization: str, wrong: str) -> None:
-    """An id that could be confused with a sum is refused, also for ending a reservation."""
+    """An id that could be confused with a sum is refused, even for ending a reservation."""
     made = await usage.reserve(organization, tokens=60, limits={"tokens": 100})
     with pytest.raises(InvalidValue, match="an id in ASCII"):
         usage.reservation(organization, wrong, made.period)

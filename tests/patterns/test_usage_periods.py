@@ -160,7 +160,7 @@ async def engine(postgres: Postgres) -> AsyncIterator[AsyncEngine]:
 
 
 async def test_an_organization_has_its_own_billing_day(store: Store, engine: AsyncEngine, key: str) -> None:
-    """Usage counts for the period of the organization's calendar, also in SQL, and in no other."""
+    """Usage counts for the period of the organization's calendar, including in SQL, and in no other."""
     usage = bound_usage(store, engine)
     today = datetime.now(UTC).date()
     yesterday = today - timedelta(days=1)

@@ -101,7 +101,7 @@ async def test_keep_first(engine: AsyncEngine) -> None:
 
 
 async def test_keep_last(engine: AsyncEngine) -> None:
-    """With keep='last' the last record of a batch replaces earlier ones, also of earlier batches."""
+    """With keep='last' the last record of a batch replaces earlier ones, even of earlier batches."""
     sink = RecordTable(engine, VOTED, unique=["user_id", "match_id"], keep="last")
     await sink.apply(_votes(1, ("u", "m", "home"), ("u", "m", "away")))
     assert await rows(engine, VOTED) == [("u", "m", "away")]

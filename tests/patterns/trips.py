@@ -1,4 +1,4 @@
-"""Counting trips: a client that passes everything on, and notes when a command follows a reply."""
+"""Counting round trips: a client that passes everything on, and notes when a command follows a reply."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ephemera.wire import Arg, Client, Script
 
 
 class Counting:
-    """A client whose `trips` are the bursts of commands that were sent after a reply had come."""
+    """Counts the bursts of commands that were sent after a reply had come."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

@@ -95,7 +95,7 @@ async def test_a_load_token_without_a_lease_prevents_no_load(server: Valkey, tok
 
 
 async def _overwrite(store: Store, key: bytes, change: Callable[[bytes], bytes]) -> bytes:
-    """Change everything that a key holds, and keep its Redis type; a key may have expired meanwhile."""
+    """Change everything that a key holds, and keep its Redis type; a key may have expired in the meantime."""
     kind = await store.call("TYPE", key)
     if kind == b"string":
         await store.call("SET", key, change(await store.call("GET", key) or b""), "XX", "KEEPTTL")

@@ -107,7 +107,7 @@ def test_what_failed_or_was_not_run_stands_out() -> None:
         ((0, 0, -9), 1, "dependencies: FAILED"),
     ],
 )
-def test_failures_are_told_from_an_audit_that_could_not_run(
+def test_failures_differ_from_an_audit_that_could_not_run(
     codes: tuple[int, int, int], code: int, said: str
 ) -> None:
     """Without a network only the last part is missing, and the line says so."""

@@ -60,7 +60,7 @@ class World:
         return await self.builder.rebuild(user)
 
     async def publish(self, channel: str, count: int, subject: str = "space") -> None:
-        """So many insights of a channel."""
+        """This many insights of a channel."""
         for text in texts(subject, count):
             await self.aggregator.publish(channel, text)
 
@@ -72,7 +72,7 @@ class World:
         await self.age(user, last_enqueued_at="60 d")
 
     async def age(self, user: str, **moments: str) -> None:
-        """Set moments of a user's row back, past everybody; copies in Redis are forgotten."""
+        """Set moments of a user's row back, past everyone; their entries in Redis are dropped."""
         table = self.tables.user_stats
         back = {name: sa.text(f"now() - interval '{ago}'") for name, ago in moments.items()}
         await self.sql(sa.update(table).where(table.c.user_id == user).values(**back))

@@ -140,7 +140,7 @@ class Model:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
-        """The wishes of users, in order."""
+        """The prompts of users, in order."""
         self.open = threading.Event()
         """Answers wait while it is not set, those from slide `hold_at` on."""
         self.open.set()
@@ -152,11 +152,11 @@ class Model:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                wish = body["messages"][-1]["content"]
-                model.asked.append(wish)
-                if _number(wish) >= model.hold_at:
+                prompt = body["messages"][-1]["content"]
+                model.asked.append(prompt)
+                if _number(prompt) >= model.hold_at:
                     model.open.wait(60)
-                content = json.dumps(_answer(wish))
+                content = json.dumps(_answer(prompt))
                 reply = {"choices": [{"message": {"content": content}}], "usage": {"total_tokens": 100}}
                 data = json.dumps(reply).encode()
                 status = model.refusals.pop(0) if model.refusals else 200
@@ -178,12 +178,14 @@ class Model:
 
     def slides_asked(self, topic: str) -> list[int]:
         """The numbers of the slides on a topic that it was asked for, in order."""
-        found = (re.match(r"Write slide (\d+) of .* on: (.*)", wish) for wish in self.asked)
+        found = (re.match(r"Write slide (\d+) of .* on: (.*)", prompt) for prompt in self.asked)
         return [int(each[1]) for each in found if each is not None and each[2] == topic]
 
     def outlines_asked(self, topic: str) -> int:
         """How often it was asked for the outline on a topic."""
-        return sum(wish.startswith("Write the outline") and f"on: {topic}\n" in wish for wish in self.asked)
+        return sum(
+            prompt.startswith("Write the outline") and f"on: {topic}\n" in prompt for prompt in self.asked
+        )
 
     def close(self) -> None:
         """End it."""
@@ -192,16 +194,16 @@ class Model:
         self._server.server_close()
 
 
-def _number(wish: str) -> int:
-    """The slide that is wished for; 0 for an outline."""
-    found = re.match(r"Write slide (\d+)", wish)
+def _number(prompt: str) -> int:
+    """The slide that is asked for; 0 for an outline."""
+    found = re.match(r"Write slide (\d+)", prompt)
     return int(found[1]) if found else 0
 
 
-def _answer(wish: str) -> dict[str, Any]:
-    outline = re.match(r"Write the outline of a presentation of (\d+) slides on: (.*)", wish)
+def _answer(prompt: str) -> dict[str, Any]:
+    outline = re.match(r"Write the outline of a presentation of (\d+) slides on: (.*)", prompt)
     if outline is not None:
         titles = [f"{outline[2]}, part {number}" for number in range(1, int(outline[1]) + 1)]
         return {"title": outline[2], "slides": titles}
-    number = _number(wish)
+    number = _number(prompt)
     return {"bullets": [f"The first point of {number}", "Ein zweiter Punkt"], "notes": f"Say {number}."}

@@ -171,7 +171,7 @@ async def test_an_unexpected_error_is_logged_without_its_text(
 def test_a_log_outlives_a_stderr_that_was_replaced_for_a_while(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is logged goes to the stderr of that moment, also when the one of the start is closed."""
+    """What is logged goes to the stderr of that moment, even when the one of the start is closed."""
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
     try:
@@ -197,7 +197,7 @@ def test_a_crowd_is_let_in_within_a_few_turns() -> None:
 
 
 async def _turns(sockets: list[socket.socket], crowd: int = 200) -> int:
-    """Turns of the loop until everybody of a crowd is in."""
+    """Turns of the loop until a whole crowd is in."""
     inside: list[asyncio.BaseTransport] = []
 
     class Door(asyncio.Protocol):

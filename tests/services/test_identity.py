@@ -169,7 +169,7 @@ def test_administrators_forget_cached_profiles_and_look_at_redis(identity: Serve
 
 
 async def test_the_demonstrations_users_are_made_once(postgres: Postgres, valkey: Valkey) -> None:
-    """Seeding twice makes each user once, and they can sign in with the password that everybody knows."""
+    """Seeding twice makes each user once, and they can sign in with the password that everyone knows."""
     database = Secret(postgres.database("demo_data"))
     settings = Settings(
         url=Secret(valkey.url),

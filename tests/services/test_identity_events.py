@@ -95,7 +95,7 @@ async def test_scripture_follows_identity(server: Valkey, postgres: Postgres) ->
             assert await known() == []
 
 
-async def test_a_late_event_revives_nobody(server: Valkey, postgres: Postgres) -> None:
+async def test_a_late_event_revives_no_user(server: Valkey, postgres: Postgres) -> None:
     """A creation and a change that arrive after the deletion leave the user deleted; each counts once."""
     server.ask("FLUSHALL")
     user_id = str(uuid4())

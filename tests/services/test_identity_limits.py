@@ -41,7 +41,7 @@ def _in_one_hour(valkey: Valkey, attempt: Callable[[], T]) -> T:
     while True:
         valkey.ask("FLUSHALL")
         began, given = time.time() // 3600, attempt()
-        if time.time() // 3600 == began:  # otherwise one ended meanwhile, and its counts with it
+        if time.time() // 3600 == began:  # otherwise one ended in the meantime, and its counts with it
             return given
 
 

@@ -53,7 +53,7 @@ def test_a_sign_out_lists_both_tokens_until_they_expire(identity: Served, valkey
 def test_limits_start_again_with_the_hour(identity: Served, valkey: Valkey) -> None:
     """The counter's key names the hour, so the next hour has another one that starts at nothing."""
     hour = -1.0
-    while time.time() // 3600 != hour:  # otherwise the hour ended meanwhile
+    while time.time() // 3600 != hour:  # otherwise the hour ended in the meantime
         hour = time.time() // 3600
         ann = newcomer(identity)
         first, second = (_remaining(ann) for _ in range(2))

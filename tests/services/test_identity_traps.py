@@ -52,7 +52,7 @@ def test_i3_sessions_hold_ids_and_never_tokens(identity: Served, valkey: Valkey)
 
 
 def test_i4_no_reader_puts_an_old_profile_back(identity: Served, second: Served) -> None:
-    """While two processes read all the time, the last update is what everybody reads afterwards."""
+    """While two processes read all the time, the last update is what everyone reads afterwards."""
     ann = newcomer(identity)
     path = f"/api/profiles/{ann.id}"
     with ThreadPoolExecutor(8) as pool:
@@ -90,7 +90,7 @@ def test_i7_administration_is_refused_while_revocation_is_unknown(identity: Serv
 
 
 def _settles(read: Any, expected: str) -> bool:
-    """Whether a read gives this, at once or about a trip later."""
+    """Whether a read gives this, at once or about a round trip later."""
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
         if read() == expected:

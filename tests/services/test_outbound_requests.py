@@ -71,7 +71,7 @@ async def test_no_request_uses_the_connection_of_another() -> None:
 async def test_names_that_resolve_slowly_stop_nothing_else(
     requests: OutboundRequests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They end after a time, and other names are resolved meanwhile: those of our own servers, too."""
+    """They end after a time, and other names are resolved in the meantime: those of our own servers, too."""
     answer, resolve = threading.Event(), socket.getaddrinfo
 
     def slow(host: Any, *rest: Any, **more: Any) -> Any:

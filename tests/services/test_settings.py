@@ -162,7 +162,7 @@ def test_the_readme_names_every_setting() -> None:
     ],
 )
 def test_a_database_address_is_shown_without_credentials(url: str, message: str) -> None:
-    """Host and port, also of a URL whose password holds an @ that it should not."""
+    """Host and port, even of a URL whose password holds an @ that it should not."""
     assert address(url) == message
 
 

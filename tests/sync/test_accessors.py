@@ -92,7 +92,7 @@ def test_messages_arrive_in_a_for_loop(store: SyncStore, key: str) -> None:
 
 
 def test_scripts_run(store: SyncStore, key: str) -> None:
-    """A script runs by its digest, also when the server does not know it yet."""
+    """A script runs by its digest, even when the server does not know it yet."""
     script = Script(key, f"return {{KEYS[1], ARGV[1], '{key}'}}")
     assert store.run(script, [key], ["x"]) == [key.encode(), b"x", key.encode()]
 

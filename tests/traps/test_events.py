@@ -148,7 +148,7 @@ async def test_c5_a_blind_maxlen_drops_unhandled_events(store: Store, key: str) 
     assert (await bound.info(name=key)).length == 1
 
 
-async def test_c5_an_untrimmed_stream_grows_for_ever(store: Store, key: str) -> None:
+async def test_c5_an_untrimmed_stream_grows_forever(store: Store, key: str) -> None:
     """Acknowledged entries stay in a naive stream; ours is trimmed while its consumer runs."""
     naive = f"naive:{key}"
     await store.call("XGROUP", "CREATE", naive, "g", "0", "MKSTREAM")

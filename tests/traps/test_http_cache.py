@@ -100,7 +100,7 @@ async def test_l1_an_unforeseen_opening_refreshes_older_pages(
 
 
 async def _points(store: Store, league: League, points: int) -> Any:
-    """The table, once it has so many points."""
+    """The table, once it has this many points."""
     async with asyncio.timeout(60):
         while True:
             page = await store[league.table].page()
@@ -173,7 +173,7 @@ async def test_l5_a_private_etag_is_worthless_to_another_user(
     source.picks = {"eve": "secret"}
     eve, ann, bob = [await ask(app, "/mine", headers={"x-user": user}) for user in ("eve", "ann", "bob")]
     await store.call("SET", naive := f"naive:{league.site.name}:/mine", eve.body, "PX", 60_000)
-    assert b"secret" in await store.call("GET", naive)  # what everybody gets by the path alone
+    assert b"secret" in await store.call("GET", naive)  # what everyone gets by the path alone
     assert b"secret" not in ann.body + bob.body
     naive_tags = {hashlib.sha256(answer.body).digest() for answer in (ann, bob)}
     assert (ann.body == bob.body, len(naive_tags)) == (True, 1)

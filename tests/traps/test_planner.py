@@ -46,7 +46,7 @@ def naive(here: World, key: str) -> NaiveFeed:
 
 
 async def test_f1_what_arrives_during_a_run_stays_new(here: World, naive: NaiveFeed) -> None:
-    """A naive run marks as seen what arrived meanwhile, and loses it; ours clusters it next time."""
+    """A naive run marks as seen what arrived in the meantime, and loses it; ours clusters it next time."""
     await naive.publish("art", 3)
     await naive.rebuild("ann", "art", meanwhile=lambda: naive.publish("art", 4))
     assert await naive.pending("ann", "art") == 0  # and four of them are never looked at
@@ -57,7 +57,7 @@ async def test_f1_what_arrives_during_a_run_stays_new(here: World, naive: NaiveF
 
     async def build(dataset: Dataset) -> Any:
         read = await here.build(dataset)
-        await here.publish("art", 4)  # meanwhile
+        await here.publish("art", 4)  # in the meantime
         return read
 
     run = await here.planner.rebuild("ann", build)
@@ -74,7 +74,7 @@ async def test_f2_a_channel_that_is_marked_again_stays(here: World) -> None:
     call = here.store.client("queue").call
     await call("ZADD", "naive", "1", "art")
     read = await call("ZRANGE", "naive", 0, -1)
-    await call("ZADD", "naive", "2", "art")  # meanwhile
+    await call("ZADD", "naive", "2", "art")  # in the meantime
     await call("ZREM", "naive", *read)
     assert await call("ZCARD", "naive") == 0  # the second mark is lost
     await call("UNLINK", "naive")

@@ -96,13 +96,13 @@ async def test_s1_a_session_created_during_a_revocation_does_not_escape_it(
         first, second = [await other.create(Session(user)) for _ in range(2)]
         created: list[str] = []
 
-        async def meanwhile() -> None:
+        async def in_the_meantime() -> None:
             assert await other.rotate(first) is None
             with pytest.raises(SessionsRevoked):
                 await other.create(Session(user), sign_in=sign_in)
             created.append(await other.create(Session(user)))
 
-        client: Any = Interrupted(store.client("cache"), meanwhile)
+        client: Any = Interrupted(store.client("cache"), in_the_meantime)
         assert await Store({"cache": client}, CATALOGUE)[SLIDING].end_all(user) == 2
         with pytest.raises(SessionsRevoked):
             await other.create(Session(user), sign_in=late)

@@ -89,7 +89,7 @@ async def usage(server: Valkey, engine: AsyncEngine) -> AsyncIterator[BoundUsage
 async def test_s11_costs_below_a_cent_are_counted(
     store: Store, engine: AsyncEngine, usage: BoundUsage, key: str
 ) -> None:
-    """A thousand calls at 0.042 cents are zero in whole cents; ours are 0.42, also in SQL."""
+    """A thousand calls at 0.042 cents are zero in whole cents; ours are 0.42, including in SQL."""
     cost = 0.00042
     cents = (store.call("HINCRBY", key, "cost_cents", int(cost * 100)) for _ in range(1000))
     await asyncio.gather(*cents)

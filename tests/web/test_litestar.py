@@ -71,7 +71,7 @@ def send_problem(_: LitestarRequest, problem: Problem) -> Response[Any]:
 
 @asynccontextmanager
 async def browser(url: str) -> AsyncIterator[httpx.AsyncClient]:
-    """A browser on the application, whose lifespan runs meanwhile."""
+    """A browser on the application, whose lifespan runs in the meantime."""
 
     @asynccontextmanager
     async def lifespan(app: Litestar) -> AsyncIterator[None]:

@@ -1,4 +1,4 @@
-"""Redis 7 as packaged by Debian, where it is installed: the other supported server, also with TLS."""
+"""Redis 7 as packaged by Debian, where it is installed: the other supported server, with TLS as well."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ async def test_many_wait_at_once(client: NodeClient, server: Valkey, key: str) -
 
 
 async def test_a_connection_is_used_again(client: NodeClient, key: str) -> None:
-    """One blocking call after another uses the same connection, also after an error."""
+    """One blocking call after another uses the same connection, even after an error."""
     await client.call("SET", key, "text")
     for _ in range(3):
         with pytest.raises(ServerError, match="WRONGTYPE"):
@@ -158,7 +158,7 @@ async def test_waiters_fail_when_the_server_dies() -> None:
 
 
 async def test_closing_ends_the_waiters(server: Valkey, key: str) -> None:
-    """Closing a client ends its waiters, also those that are still opening their connection."""
+    """Closing a client ends its waiters, even those that are still opening their connection."""
     async with node_client(server.url) as client:
         waiting = asyncio.ensure_future(client.call("BLPOP", key, 0))
         await eventually(lambda: _blocked(server) == 1)

@@ -129,7 +129,7 @@ async def test_a_call_cancelled_while_it_waits_is_not_sent(server: Valkey) -> No
 
 @pytest.mark.parametrize("wrong", [object(), "\ud800"])
 async def test_an_argument_that_cannot_be_sent_while_waiting(server: Valkey, wrong: Any) -> None:
-    """An argument that cannot be packed fails its own caller, also at the limit."""
+    """An argument that cannot be packed fails its own caller, even at the limit."""
     async with node_client(f"{server.url}?max_in_flight=2") as client:
         calls = [client.call("ECHO", n) for n in range(10)]
         bad = client.call("GET", wrong)

@@ -131,7 +131,7 @@ async def test_a_listener_that_was_refused_is_not_notified_later() -> None:
 
 
 async def test_overlapping_prefixes_are_tracked_once(client: NodeClient, server: Valkey, key: str) -> None:
-    """A wider prefix replaces those it covers, also after a reconnection, and a narrower one adds nothing."""
+    """A wider prefix replaces those it covers, even after a reconnection, and a narrower one adds nothing."""
     received: list[Invalidations] = []
     for prefixes in ([f"{key}:a", f"{key}:b"], [f"{key}:"], [f"{key}:c"]):
         await client.track(lambda _: None, prefixes=prefixes)

@@ -91,7 +91,7 @@ async def test_a_hash_tag_keeps_keys_together(client: ClusterClient) -> None:
 
 
 async def test_scripts_run_where_their_keys_are(client: ClusterClient) -> None:
-    """A script runs on the node of its key, also after SCRIPT FLUSH; without keys it runs on any."""
+    """A script runs on the node of its key, even after SCRIPT FLUSH; without keys it runs on any."""
     append = Script("append to", "return redis.call('APPEND', KEYS[1], ARGV[1])")
     for node in client.nodes():
         await node.call("SCRIPT", "FLUSH")
@@ -159,5 +159,5 @@ async def test_one_node_of_the_url_is_enough(cluster: Servers) -> None:
     ],
 )
 def test_redirections_are_parsed(message: str, address: Address | None) -> None:
-    """The address in MOVED and ASK is parsed, also when the node omits its host."""
+    """The address in MOVED and ASK is parsed, even when the node omits its host."""
     assert parse_redirection(message, Address("asked", 1)) == address

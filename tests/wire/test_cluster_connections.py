@@ -122,7 +122,7 @@ async def test_closing_while_the_slot_map_is_read(cluster: Servers) -> None:
 
 
 async def test_a_redirection_to_an_unreachable_node() -> None:
-    """A command redirected to a node that cannot be reached fails as not executed, also on closing."""
+    """A command redirected to a node that cannot be reached fails as not executed, including on closing."""
 
     async def stray(peer: Peer) -> None:
         await peer.handshake(mode="cluster")

@@ -18,7 +18,7 @@ from tests.wire.scripted_server import Peer, scripted_server
 
 
 async def test_databases_are_separate(server: Valkey, key: str) -> None:
-    """The number in the URL is the database of all calls, also after a reconnection and for blocking ones."""
+    """The number in the URL is the database of all calls, even after a reconnection and for blocking ones."""
     async with node_client(f"{server.url}/3") as third, node_client(server.url) as zeroth:
         await third.call("RPUSH", key, "here")
         assert await zeroth.call("EXISTS", key) == 0
@@ -149,7 +149,7 @@ async def test_calls_after_closing(server: Valkey) -> None:
 
 @pytest.mark.parametrize("limit", [1000, 10])
 async def test_closing_waits_for_what_is_in_flight(server: Valkey, key: str, limit: int) -> None:
-    """Calls made before closing get their replies, also those that were waiting at the limit."""
+    """Calls made before closing get their replies, even those that were waiting at the limit."""
     async with node_client(f"{server.url}?max_in_flight={limit}") as client:
         calls = [client.call("INCR", key) for _ in range(100)]
     assert await asyncio.gather(*calls) == list(range(1, 101))

@@ -21,7 +21,7 @@ def test_buckets_include_their_upper_bounds() -> None:
 
 
 async def test_every_answered_command_is_counted_once() -> None:
-    """Alone or in a batch, also after a reconnection; a slow command is in a higher bucket."""
+    """Alone or in a batch, even after a reconnection; a slow command is in a higher bucket."""
     with embedded.valkey(config={"enable-debug-command": "local"}) as server:
         async with open_client(server.url) as client:
             assert isinstance(client, NodeClient)
@@ -29,7 +29,7 @@ async def test_every_answered_command_is_counted_once() -> None:
             before = sum(counted.counts)
             await asyncio.gather(*(client.call("SET", f"key:{n}", n, "EX", 60) for n in range(1000)))
             await client.call("GET", "key:1")
-            # The keep-alive may have sent a PING meanwhile.
+            # The keep-alive may have sent a PING in the meantime.
             assert 1001 <= sum(counted.counts) - before <= 1003
             slow = sum(counted.counts[LATENCY_BOUNDS.index(0.05) + 1 :])
             await client.call("DEBUG", "SLEEP", 0.12)

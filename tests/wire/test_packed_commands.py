@@ -93,7 +93,7 @@ async def test_packed_reads_wait_for_their_turn_at_the_limit(server: Valkey, key
 
 
 async def test_a_packed_read_goes_to_the_node_of_its_key(cluster: Cluster, key: str) -> None:
-    """On a cluster the key decides, also where reads go to replicas."""
+    """On a cluster the key decides, even where reads go to replicas."""
     async with (
         open_client(cluster.url) as client,
         open_client(f"{cluster.url}{'&' if '?' in cluster.url else '?'}read_from=replicas") as reader,

@@ -44,7 +44,7 @@ def test_data_of_any_size_arrives_unchanged(
 
 
 def _echo(far: socket.socket, size: int) -> None:
-    """Send back so many bytes when all of them have arrived."""
+    """Send back this many bytes when all of them have arrived."""
     data = b""
     while len(data) < size:
         data += far.recv(65536)
@@ -52,7 +52,7 @@ def _echo(far: socket.socket, size: int) -> None:
 
 
 def test_a_reply_that_is_late_is_waited_for(ends: tuple[socket.socket, socket.socket]) -> None:
-    """The first was looked for in vain; what follows, late and early, arrives all the same."""
+    """The first was looked for and not found; what follows, late and early, arrives all the same."""
     near, far = ends
     _, receive = prompt_calls(near, is_plain=True)
     for number in range(200):

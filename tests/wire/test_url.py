@@ -64,7 +64,7 @@ def test_unix_sockets_have_a_path_and_a_database() -> None:
 
 
 def test_addresses_are_written_as_in_urls() -> None:
-    """An address reads as it is written in a URL, also for IPv6 and sockets."""
+    """An address reads as it is written in a URL, even for IPv6 and sockets."""
     written = [str(Address("a", 1)), str(Address("::1", 2)), str(Address("", 0, "/run/s"))]
     assert written == ["a:1", "[::1]:2", "/run/s"]
 

@@ -43,7 +43,7 @@ def workload(kind: str, name: str, pod: dict[str, Any], *, replicas: int) -> dic
 
 
 def service_of(name: str, ports: list[dict[str, Any]], *, headless: bool = False) -> dict[str, Any]:
-    """A Service; headless, each pod has a DNS name of its own, also before it is ready."""
+    """A Service; headless, each pod has a DNS name of its own, even before it is ready."""
     spec: dict[str, Any] = {"selector": labels(name), "ports": ports}
     if headless:
         spec = {"clusterIP": "None", "publishNotReadyAddresses": True, **spec}

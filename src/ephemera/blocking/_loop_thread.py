@@ -76,7 +76,7 @@ class ThreadReply:
         self.gate.acquire()
 
     async def follow(self, work: Any) -> None:
-        """Await something and take over its outcome, also a `SystemExit`, which must not end the loop."""
+        """Await something and take over its outcome, even a `SystemExit`, which must not end the loop."""
         try:
             result = await work
         except BaseException as error:

@@ -5,7 +5,7 @@ them. Pydantic models are adapted by two hooks. A model is written as the JSON-c
 itself reads back, by field name, whatever its aliases are. It is read by pydantic's validator in JSON mode,
 after msgspec has parsed the data: validators and strict models work as they do with a request's body. A model
 that forbids unknown fields ignores them here, since they are those of a newer version that runs beside this
-one. What only pydantic can tell apart, such as a union of models, is validated by pydantic as a whole.
+one. What only pydantic can distinguish, such as a union of models, is validated by pydantic as a whole.
 
 Nothing here imports pydantic: a service whose types are models has imported it.
 """

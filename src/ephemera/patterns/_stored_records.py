@@ -32,7 +32,7 @@ class RecordFormat(Protocol[S]):
     """A way of storing a record."""
 
     read: str
-    """The command that reads the whole record, also inside a script."""
+    """The command that reads the whole record, even inside a script."""
 
     def write(self, record: S) -> list[Arg]:
         """Return the command that stores a record in a new key: its name, then what follows the key."""

@@ -55,7 +55,7 @@ class Client(Protocol):
         """Send a packed command: a `PreparedScript`, or one for which `is_multiplexed` holds."""
 
     def send_to(self, reply: ReplyHandler, packed: bytes) -> None:
-        """As `send`, but the outcome goes to `reply`, also that the server is down; it never raises that."""
+        """As `send`, but the outcome goes to `reply`, even that the server is down; it never raises that."""
 
     def subscribe(self, *names: str | bytes, kind: ChannelKind = "channel") -> Subscription:
         """Subscribe to channels, patterns or shard channels."""

@@ -102,7 +102,7 @@ class ClusterClient:
         return Subscription(self._nodes.shard_channels if kind == "shard" else self._hub, kind, names)
 
     async def track(self, listener: Callable[[Invalidations], None], prefixes: Sequence[str] = ()) -> None:
-        """Deliver invalidations from every node, also from those that join later."""
+        """Deliver invalidations from every node, including those that join later."""
         await self._nodes.track(listener, prefixes)
 
     def nodes(self) -> Sequence[NodeClient]:

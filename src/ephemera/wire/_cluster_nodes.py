@@ -147,7 +147,7 @@ class ClusterNodes:
         await asyncio.gather(*(node.aclose() for node in self._by_address.values()), *self._retiring)
 
     async def track(self, listener: Callable[[Invalidations], None], prefixes: Sequence[str]) -> None:
-        """Deliver invalidations from every node, also from those that join later."""
+        """Deliver invalidations from every node, including those that join later."""
         self._trackers.append((listener, prefixes))
         try:
             for node in list(self._by_address.values()):

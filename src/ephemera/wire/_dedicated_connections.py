@@ -83,7 +83,7 @@ class DedicatedConnections:
         return reply
 
     def drop(self, problem: str) -> list[Connection]:
-        """End all of them, also those with a command that waits."""
+        """End all of them, including those with a command that waits."""
         connections = [*self._idle, *self._busy]
         self._idle.clear()
         for connection in connections:

@@ -4,7 +4,7 @@
     unix:///run/redis.sock?db=1            redis+cluster://h1:6379,h2:6379?read_from=replicas
     redis+sentinel://h1:26379,h2:26379/mymaster/0
 
-`rediss` in place of `redis` means TLS, also for clusters and Sentinel. Unknown options are errors: a misspelt
+`rediss` in place of `redis` means TLS, for Sentinel and clusters too. Unknown options are errors: a misspelt
 `timeout` must not silently be the default. The password is never part of a repr or a message, and neither is
 anything that might be a piece of it, such as a malformed host, port or path.
 """

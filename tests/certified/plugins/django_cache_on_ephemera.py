@@ -12,7 +12,7 @@ from ephemera.adapters.django import RedisCache
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Replace the class by its path: the settings of the tests name it."""
+    """Put ours in place of the class, by its path: the settings of the tests name it."""
     module: Any = import_module("django.core.cache.backends.redis")
     module.RedisCache = RedisCache
     settings.CACHES["default"]["OPTIONS"] = {"serializer": "pickle"}

@@ -6,7 +6,7 @@ keeps bytes from flowing. What can be done to a line:
     cut         connections end with RST, and new ones too, as when a host is gone
     freeze      connections stand and bytes are held, both ways; `heal` releases them: they arrive late
     half-open   requests arrive and answers vanish; `heal` ends these connections, as their bytes are lost
-    delay       every piece of data is late by so many seconds
+    delay       every piece of data is late by this many seconds
 """
 
 from __future__ import annotations

@@ -36,13 +36,13 @@ def make(file: Path) -> None:
 
 
 def jump(file: Path, seconds: float) -> None:
-    """Make the clock of the process that reads this file wrong by so many seconds."""
+    """Make the clock of the process that reads this file wrong by this many seconds."""
     with file.open("r+b") as opened:
         opened.write(struct.pack("d", seconds))
 
 
 def install(file: Path) -> None:
-    """Replace this process's wall clock by one that is wrong by what the file says."""
+    """Replace this process's wall clock with one that is wrong by what the file says."""
     with file.open("rb") as opened:
         page = mmap.mmap(opened.fileno(), _SIZE, access=mmap.ACCESS_READ)
     right_time, right_time_ns, right_now = time.time, time.time_ns, dt.datetime.now

@@ -1,7 +1,7 @@
 """glibc's malloc in a service: freed memory goes back to the system, rather than to each thread's own arena.
 
 A password check allocates one block of 8 MiB or more in one of several threads. By default glibc learns from
-the first such block to keep the next ones, for each thread apart: 25 MB of a service that verifies passwords
+the first such block to keep the next ones, in each thread: 25 MB of a service that verifies passwords
 with 8 MiB, which nothing uses between two sign-ins.
 """
 

@@ -1,4 +1,4 @@
-"""Every error of a service as a problem document (RFC 9457), also in its OpenAPI document.
+"""Every error of a service as a problem document (RFC 9457), in its OpenAPI document as well.
 
 Exception handlers turn what routes raise into problem documents: `Problem` itself, HTTP errors such as 404
 and 405, invalid input (422, which says where the error is and repeats neither values nor names that were

@@ -1,6 +1,6 @@
 """The numbers of a table that a chart shows better: labels in its first column, numbers in the others.
 
-A table with a cell that is not a number, or whose decimal mark cannot be told, remains a table, and so does
+A table with a cell that is not a number, or whose decimal mark is unclear, remains a table, and so does
 one whose columns cannot share an axis: with years, or with percentages beside other numbers. The page draws
 the same charts as exports: it gets them ready to draw, and reads no numbers itself.
 """

@@ -2,7 +2,7 @@
 
 The first JSON object of a response counts, whatever is written around it. A response that cannot be used is
 sent back once with the reason; the next attempt of the job may do better. Titles and bullets may be objects,
-and an outline may be one slide too short. Tokens are counted for every response, also for those of no use.
+and an outline may be one slide too short. Tokens are counted for every response, even for those of no use.
 
 The key of the endpoint is only in its header. `Idempotency-Key` lets an endpoint that supports it answer a
 repeated request from memory.

@@ -190,7 +190,7 @@ def _style_chart(chart: Any, data: ChartData, theme: Theme, number_format: str) 
         above = XL_LABEL_POSITION.ABOVE if data.is_time else XL_LABEL_POSITION.OUTSIDE_END
         plot.data_labels.position = above
         for number, at in sorted(data.below()) if data.is_time else ():
-            labels = plot.series[number].data_labels  # which replace the plot's, also at other points
+            labels = plot.series[number].data_labels  # which replace the plot's, even at other points
             labels.show_value, labels.position = True, above
             labels.number_format, labels.number_format_is_linked = number_format, False
             plot.series[number].points[at].data_label.position = XL_LABEL_POSITION.BELOW

@@ -1,4 +1,4 @@
-"""Django Channels: a channel layer with groups, also on a cluster. Needs the extra `channels`.
+"""Django Channels: a channel layer with groups, on a cluster as well. Needs the extra `channels`.
 
     CHANNEL_LAYERS = {
         "default": {

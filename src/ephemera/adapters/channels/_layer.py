@@ -1,8 +1,8 @@
 """The channel layer: queues of messages, groups of channels, and what is connected to their servers.
 
 Redis holds a message as 12 random bytes, and MessagePack or JSON, encrypted if the settings say so. It is the
-format of channels_redis, so that processes with either layer share a server. The random bytes keep equal
-messages apart, which are members of a sorted set.
+format of channels_redis, so that processes with either layer share a server. The random bytes make equal
+messages different members of a sorted set.
 """
 
 from __future__ import annotations

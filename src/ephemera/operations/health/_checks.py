@@ -119,7 +119,7 @@ def checks_of(
 ) -> list[Check]:
     """Every check of a server that was reached.
 
-    `role`: the only role that it carries; `undeclared`: its other keys, None when nobody looked for them.
+    `role`: the only role that it carries; `undeclared`: its other keys, None when they were not looked for.
     """
     return [
         passed_check("reachable", f"{vitals.latency.probes} PINGs answered", "the server answers"),
@@ -166,7 +166,7 @@ def _roles(
 ) -> Iterator[Check]:
     """Eviction and persistence against the roles of the keys; memory has its own checks.
 
-    What suits the declared keys may lose others, so when nobody looked for those, the advice is an audit.
+    What suits the declared keys may lose others, so when those were not looked for, the advice is an audit.
     """
     found = [each for each in server_findings(server, keyspaces, undeclared or ()) if each.kind in _OF_ROLES]
     if undeclared is None:

@@ -170,7 +170,7 @@ class TwoLevelStore(Generic[V]):
     async def claim(
         self, key: str, keys: EntryKeys, token: str, *, replace: bool, despite_backoff: bool = False
     ) -> LoadClaim[V]:
-        """Ask to load; `replace`: also where there is an entry, `despite_backoff`: also after a failure."""
+        """Ask to load; `replace`: even where there is an entry, `despite_backoff`: even after a failure."""
         with self.stats.counting_errors:
             arguments = (token, self._lease, "2" if despite_backoff else "1" if replace else "")
             slot = None if self.local is None else self.local.reserve(key)

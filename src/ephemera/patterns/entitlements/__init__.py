@@ -227,7 +227,7 @@ class Fences(Generic[V]):
     - load, change, store: the change has deleted the fence, and the store is refused;
     - change, fence, load, store: what was loaded is what the change made.
 
-    The fence is in the key itself, and not beside it, for three reasons. Any DEL is a change, also one from a
+    The fence is in the key itself, and not beside it, for three reasons. Any DEL is a change, even one from a
     command line. One key is one cluster slot. And nothing has to outlive anything: a fence that expires or is
     evicted only means that a value is not cached this time. Concurrent loads share the fence; the first one
     stores.

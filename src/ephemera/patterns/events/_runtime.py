@@ -271,7 +271,7 @@ class BoundEvents(Generic[E]):
         return await asyncio.gather(*(stream_info(self._client, each) for each in sorted(keys)))
 
     def consumer_counts(self) -> dict[str, ConsumerCounts]:
-        """What all consumers of this store have done, by group; also those that have stopped."""
+        """What all consumers of this store have done, by group, including those that have stopped."""
         return self._counts.by_group()
 
     async def dead_letters(

@@ -298,7 +298,7 @@ class PageLoader:
         return await self._resolved(page) or await self._reload(page, fields)
 
     async def _reload(self, lost: Page, fields: Mapping[str, FieldValue]) -> Page | None:
-        """Replace a page whose content is lost or damaged; callers share the load, also those elsewhere."""
+        """Replace a page whose content is lost or damaged; callers of all processes share the load."""
         key = self._render(fields)
         _log.warning("%r: its content is lost or damaged; it is loaded", key)
         with suppress(*REDIS_ERRORS):

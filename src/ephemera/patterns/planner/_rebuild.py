@@ -210,7 +210,7 @@ class Rebuilder:
 
 
 def describe(problem: Exception) -> str:
-    """Return the text of an error, also of one whose `__str__` fails."""
+    """Return the text of an error, even of one whose `__str__` fails."""
     try:
         return str(problem)
     except Exception:

@@ -240,7 +240,7 @@ class SweepReport(NamedTuple):
 
 
 class Sweeper:
-    """Removes vectors whose answers are dead, of one cache on one store, also those that no search finds.
+    """Removes vectors whose answers are dead, of one cache on one store, even those that no search finds.
 
     A sweep goes through all vectors of a cache, of every embedding model it has used, page by page, and
     removes what is dead. It can be interrupted and repeated. In the background it runs every

@@ -3,7 +3,7 @@
 Guaranteed:
 
 - an edit that was acknowledged is what every process reads, and what SQL has in the end, unless a later edit
-  replaced it. An edit without an answer may be done or not, also later;
+  replaced it. An edit without an answer may be done or not, or be done later;
 - the slides of a presentation keep their numbers from 1 on, whatever reorders them, and their last order;
 - a public link opens once its creation is acknowledged, and never again once its withdrawal is;
 - each presentation that was written has one delivery for a webhook that existed before, and what is recorded
