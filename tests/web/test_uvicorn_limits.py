@@ -31,7 +31,8 @@ async def _echo(request: Request) -> Response:
 
 
 async def _slow(request: Request) -> Response:
-    await asyncio.sleep(0.6)  # longer than the client may take for its body
+    seconds = request.query_params.get("seconds", "0.6")  # longer than the client may take for its body
+    await asyncio.sleep(float(seconds))
     return await _echo(request)
 
 
@@ -88,9 +89,10 @@ class Client:
 class Server:
     """A running server."""
 
-    def __init__(self, port: int, connections: set[Any]) -> None:
+    def __init__(self, port: int, connections: set[Any], waiting: dict[Any, float]) -> None:
         self.port = port
         self._connections = connections
+        self._waiting = waiting
         self._clients: list[Client] = []
 
     async def connect(self) -> Client:
@@ -100,9 +102,16 @@ class Server:
         return client
 
     async def has(self, connections: int) -> None:
-        """Wait until it has so many connections."""
+        """Wait until it has this many connections."""
         async with asyncio.timeout(20):
             while len(self._connections) != connections:
+                await asyncio.sleep(0.01)
+
+    async def is_busy(self, connections: int) -> None:
+        """Wait until it has this many connections, all with a request."""
+        await self.has(connections)
+        async with asyncio.timeout(20):
+            while self._waiting:
                 await asyncio.sleep(0.01)
 
     def close(self) -> None:
@@ -124,7 +133,8 @@ async def serving(**limits: Any) -> AsyncIterator[Server]:
     while not server.started:
         await asyncio.sleep(0.001)
         assert not task.done()
-    running = Server(server.servers[0].sockets[0].getsockname()[1], server.server_state.connections)
+    port, waiting = server.servers[0].sockets[0].getsockname()[1], options["http"].args[0].waiting
+    running = Server(port, server.server_state.connections, waiting)
     try:
         yield running
     finally:
@@ -176,7 +186,7 @@ async def test_trailers_and_chunk_extensions_are_part_of_the_head() -> None:
 
 
 async def test_a_head_must_be_complete_in_time() -> None:
-    """Half a head gets 408, also on a connection that was used; without a byte it is closed silently."""
+    """Half a head gets 408, including on a connection that was used; without a byte it is closed silently."""
     async with serving(head_timeout=0.2) as server:
         half, silent, used, blank = [await server.connect() for _ in range(4)]
         await half.send(START)
@@ -247,16 +257,44 @@ async def test_connections_that_wait_give_way_to_new_ones() -> None:
         assert await busy.status() == 200
 
 
-async def test_a_new_connection_is_refused_when_all_are_busy() -> None:
-    """With a request in progress on every connection, a new one gets 503 at once."""
+async def _serves_a_new_client(server: Server) -> bool:
+    client = await server.connect()
+    await client.send(GET)
+    return await client.status() == 200
+
+
+async def test_half_bodies_do_not_keep_others_out() -> None:
+    """After a second the oldest of them is replaced, and no other; before that a new client gets 503."""
     async with serving(max_connections=3) as server:
         busy = [await server.connect() for _ in range(3)]
         for client in busy:
             await client.send(START + b"Content-Length: 2\r\n\r\nx")
-        await asyncio.sleep(0.1)
-        assert await (await server.connect()).status() == 503
-        await busy[0].send(b"y")
-        assert await busy[0].status() == 200
+        await server.is_busy(connections=3)
+        assert not await _serves_a_new_client(server)
+        async with asyncio.timeout(20):
+            while not await _serves_a_new_client(server):
+                await asyncio.sleep(0.05)
+        assert await busy[0].status() == 0
+        for client in busy[1:]:
+            await client.send(b"y")
+            assert await client.status() == 200
+
+
+async def test_requests_in_progress_are_not_replaced() -> None:
+    """A new client gets 503 while an application answers, or has not asked for a body yet."""
+    expect = b"POST /slow?seconds=%s HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\n"
+    async with serving(max_connections=2) as server:
+        answered, held_back = await server.connect(), await server.connect()
+        await answered.send(b"POST /slow?seconds=3 HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx")
+        await held_back.send(expect % b"2")
+        await server.is_busy(connections=2)
+        waiting = asyncio.create_task(held_back.status())
+        while not waiting.done():
+            assert not await _serves_a_new_client(server)
+            await asyncio.sleep(0.05)
+        assert await waiting == 100
+        await held_back.send(b"x")
+        assert await held_back.status() == await answered.status() == 200
 
 
 async def test_pipelined_requests_and_sockets_work() -> None:
