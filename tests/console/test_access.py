@@ -162,13 +162,32 @@ async def test_what_waits_is_bounded_and_one_address_does_not_displace_another()
     """A flood is refused, the attempt of another address gets its turn, and equal attempts wait once."""
     waiting = WaitingAttempts(interval=0.2)
     flood = [asyncio.create_task(waiting.wait("10.0.0.1", "operator", f"{n}")) for n in range(300)]
-    same = [asyncio.create_task(waiting.wait("10.0.0.2", "operator", "same")) for _ in range(300)]
-    assert await asyncio.gather(*same) == [True] * 300
+    same = [asyncio.create_task(waiting.wait("10.0.0.2", "operator", "same")) for _ in range(3)]
+    assert await asyncio.gather(*same) == [True] * 3
     refused = [each for each in flood if each.done() and not each.result()]
     assert len(refused) >= 250
     for each in flood:
         each.cancel()
     await asyncio.gather(*flood, return_exceptions=True)
+
+
+async def test_equal_attempts_hold_few_connections() -> None:
+    """Of many requests with one password the last three wait, and the others are refused at once."""
+    known = ConsoleAccess("operator", WORD)
+    known.waiting = WaitingAttempts(interval=30)  # no turn within the test
+    transport = httpx.ASGITransport(sign_in_routes(known))
+    async with httpx.AsyncClient(transport=transport, base_url="http://console") as client:
+        for _ in range(10):
+            await client.post("/sign-in", data=form("x"))
+        sent = [asyncio.create_task(client.post("/sign-in", data=form("x"))) for _ in range(500)]
+        async with asyncio.timeout(15):  # requests that wait are refused after 20 s
+            while sum(each.done() for each in sent) < 497:
+                await asyncio.sleep(0.01)
+        assert {each.result().status_code for each in sent if each.done()} == {429}
+        assert sum(not each.done() for each in sent) == 3
+        for each in sent:
+            each.cancel()
+        await asyncio.gather(*sent, return_exceptions=True)
 
 
 class Work:
