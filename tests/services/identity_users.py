@@ -27,6 +27,8 @@ UNLIMITED = {
         "LOGINS",
         "REGISTRATIONS",
         "ALL_REGISTRATIONS",
+        "REFRESHES",
+        "ADDRESS_REFRESHES",
         "PROFILE_READS",
         "PROFILE_UPDATES",
         "UPLOADS",

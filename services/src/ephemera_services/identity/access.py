@@ -123,6 +123,11 @@ class Gate:
         by_address = self._rules["register"].on(self._client.network(scope))
         return await self._consume(by_address, self._rules["register-total"].on("all"), self._mail(email))
 
+    async def consume_refresh(self, scope: Scope, sid: str) -> list[Header]:
+        """Count a refresh against the limits of the sign-in and of the client's address; or 429."""
+        by_address = self._rules["refresh-address"].on(self._client.network(scope))
+        return await self._consume(self._rules["refresh"].on(sid), by_address)
+
     async def consume_mail(self, scope: Scope, email: str) -> list[Header]:
         """Count a request for a mail against the limits of the address and of the account; or 429."""
         return await self._consume(

@@ -73,11 +73,12 @@ async def login(form: SignInForm, service: Service, request: Request, response: 
     return _pair(begun, response)
 
 
-@router.post("/auth/refresh", responses=problems(401, 403))
+@router.post("/auth/refresh", responses=problems(401, 403, 429))
 async def refresh(form: RefreshForm, service: Service, request: Request, response: Response) -> TokenPair:
     """Exchange a refresh token for new tokens; using one twice ends its sign-in."""
-    token = form.refresh_token.get_secret_value()
-    return _pair(await service.sign_ins.refresh(token, service.gate.origin(request)), response)
+    claims = service.sign_ins.verify(form.refresh_token.get_secret_value())
+    response.raw_headers.extend(await service.gate.consume_refresh(request.scope, claims.family))
+    return _pair(await service.sign_ins.refresh(claims, service.gate.origin(request)), response)
 
 
 @router.post("/auth/logout", status_code=204)

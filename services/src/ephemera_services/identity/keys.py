@@ -96,6 +96,8 @@ ENDPOINTS = {
     "login": "/auth/login",
     "register": "/auth/register",
     "register-total": "/auth/register/total",
+    "refresh": "/auth/refresh",
+    "refresh-address": "/auth/refresh/address",
     "profile-read": "/api/profiles",
     "profile-update": "/api/profiles/update",
     "document-upload": "/api/documents/upload",
@@ -111,6 +113,8 @@ _PER_HOUR = {
     "login": 5,
     "register": 10,
     "register-total": 3600,
+    "refresh": 60,
+    "refresh-address": 600,
     "profile-read": 100,
     "profile-update": 10,
     "document-upload": 20,
@@ -124,6 +128,8 @@ _WHEN_DOWN = {
     "login": "closed",  # no password guessing while attempts cannot be counted
     "register": local_share(of=1),  # each process by itself
     "register-total": local_share(of=1),
+    "refresh": "open",  # refreshing requires Redis anyway
+    "refresh-address": "open",
     "profile-read": "open",
     "profile-update": local_share(of=1),
     "document-upload": local_share(of=1),

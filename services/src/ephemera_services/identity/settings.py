@@ -46,11 +46,15 @@ class Settings(ServiceSettings, kw_only=True, frozen=True):
     logins_per_hour: Count = 5
     """Sign-in attempts from one address."""
     wrong_passwords_per_hour: Count = 10
-    """Wrong passwords for one account, from all addresses that never signed in to it; also for each other."""
+    """Wrong passwords for one account: from each address that signed in to it, and from all others."""
     registrations_per_hour: Count = 10
     """New accounts from one address."""
     all_registrations_per_hour: Count = 3600
     """New accounts from all addresses together."""
+    refreshes_per_hour: Count = 60
+    """Refreshes of one sign-in; each one lists a used refresh token in Redis until it would have expired."""
+    address_refreshes_per_hour: Count = 600
+    """Refreshes of all sign-ins from one address."""
     profile_reads_per_hour: Count = 100
     """Profile reads by one user."""
     profile_updates_per_hour: Count = 10
@@ -122,6 +126,8 @@ class Settings(ServiceSettings, kw_only=True, frozen=True):
             "login": self.logins_per_hour,
             "register": self.registrations_per_hour,
             "register-total": self.all_registrations_per_hour,
+            "refresh": self.refreshes_per_hour,
+            "refresh-address": self.address_refreshes_per_hour,
             "profile-read": self.profile_reads_per_hour,
             "profile-update": self.profile_updates_per_hour,
             "document-upload": self.uploads_per_hour,

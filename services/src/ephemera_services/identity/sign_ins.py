@@ -96,9 +96,18 @@ class SignIns:
             await record(sql, user_id, "signed_in", origin)
         return await self._issue(user_id, sid, refresh_id, role, now, expires_at, origin, sign_in)
 
-    async def refresh(self, token: str, origin: Origin) -> Issued:
-        """Exchange a refresh token for new tokens; 401 if it is not valid."""
-        claims = await self._current(token, origin)
+    def verify(self, token: str) -> Claims:
+        """The claims of a refresh token that we signed and that has not expired; 401 otherwise."""
+        try:
+            claims = self._tokens.verify(token, kind="refresh")
+            UUID(claims.sub), UUID(claims.family)
+        except (InvalidToken, ValueError, TypeError):
+            raise unauthorized("The refresh token is not valid.") from None
+        return claims
+
+    async def refresh(self, claims: Claims, origin: Origin) -> Issued:
+        """Exchange a verified refresh token for new tokens; 401 if it was used or its sign-in has ended."""
+        await self._check_current(claims, origin)
         user_id, sid, refresh_id = UUID(claims.sub), UUID(claims.family), uuid4().hex
         sign_in, now = await asyncio.gather(
             self._records.begin_sign_in(claims.sub), self._revoked.now(claims.sub)
@@ -246,23 +255,17 @@ class SignIns:
         active = {each.session.session_id for each in listed}
         return [(row, str(row.id) in active) for row in rows]
 
-    async def _current(self, token: str, origin: Origin) -> Claims:
-        """Return the claims of a refresh token unless Redis has it as revoked, or cannot be asked."""
-        try:
-            claims = self._tokens.verify(token, kind="refresh")
-            user_id, sid = UUID(claims.sub), UUID(claims.family)
-        except (InvalidToken, ValueError, TypeError):
-            raise unauthorized("The refresh token is not valid.") from None
+    async def _check_current(self, claims: Claims, origin: Origin) -> None:
+        """Refuse a refresh token that Redis has as revoked, or while it cannot be asked."""
         verdict = await self._revoked.check(
             "refresh", jti=claims.jti, user=claims.sub, issued_at=claims.iat, family=claims.family
         )
         if not verdict.certain:
             raise unavailable("This sign-in cannot be checked at the moment; please try again.")
         if verdict.by == "token":
-            await self._refuse(user_id, sid, claims.jti, origin)
+            await self._refuse(UUID(claims.sub), UUID(claims.family), claims.jti, origin)
         if verdict.revoked:
             raise unauthorized(ENDED)
-        return claims
 
     async def _refuse(self, user_id: UUID, sid: UUID, refresh_id: str, origin: Origin) -> NoReturn:
         """Refuse a refresh token. Only one that was replaced means theft: the last one just came too late."""

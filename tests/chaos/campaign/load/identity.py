@@ -78,6 +78,8 @@ class IdentityLoad(Load):
                 "REGISTRATIONS",
                 "ALL_REGISTRATIONS",
                 "WRONG_PASSWORDS",
+                "REFRESHES",
+                "ADDRESS_REFRESHES",
                 "PROFILE_READS",
                 "PROFILE_UPDATES",
                 "UPLOADS",
@@ -117,7 +119,7 @@ class IdentityLoad(Load):
         return [*[self._live] * _PEOPLE, *attackers, *users]
 
     async def settle(self) -> None:
-        """Unblock everybody, and wait for caches, which may get the last updates late."""
+        """Unblock everyone, and wait for caches, which may get the last updates late."""
         for person in self.people:
             for _ in range(100):
                 if await self._unblock(person):
