@@ -11,12 +11,13 @@ import pytest
 
 from ephemera_services import slides as package
 from ephemera_services.slides import DEMO_DOCUMENT
+from ephemera_services.slides.bullet_parts import MAX_WORDS, bullet_parts, figures_of
 from ephemera_services.slides.chart_data import chart_data
 from ephemera_services.slides.deck import SlideContent, Table
 from ephemera_services.slides.deck_plan import Section, plan_deck
 from ephemera_services.slides.document_text import extract
 from ephemera_services.slides.frame_words import frame_words
-from ephemera_services.slides.key_sentences import MAX_BULLETS, MAX_WORDS, shorten
+from ephemera_services.slides.key_sentences import MAX_BULLETS
 from ephemera_services.slides.library import sections_of
 from ephemera_services.slides.table_numbers import numbers
 from ephemera_services.slides.text_structure import sentences
@@ -74,7 +75,7 @@ def test_every_section_is_shown_in_the_order_of_the_document() -> None:
         ("agenda", "Agenda"),
         ("bullets", "Offshore wind in the North Sea"),
         ("bullets", "Costs"),
-        ("chart", "Costs"),
+        ("chart", "Costs: Country, 2018, 2024"),
         ("section", "Grid"),
         ("bullets", "Connections"),
         ("table", "Stations"),
@@ -82,7 +83,8 @@ def test_every_section_is_shown_in_the_order_of_the_document() -> None:
         ("closing", "Sources"),
     ]
     assert deck[0].bullets == ["Offshore wind in the North Sea"]
-    assert (deck[-1].bullets, deck[-1].sources) == ([], ["report.md"])
+    headings = "Offshore wind in the North Sea, Costs, Grid, Wildlife"
+    assert (deck[-1].bullets, deck[-1].sources) == ([], [f"report.md: {headings}"])
     assert not any("report.md" in bullet for slide in deck for bullet in slide.bullets), "shares show bullets"
     assert deck[1].bullets[:2] == ["Offshore wind in the North Sea", "Costs"]
 
@@ -109,6 +111,65 @@ def test_notes_have_the_source_passage() -> None:
     assert "most days of the last winter" in costs.notes
     assert "report.md" in costs.notes
     assert costs.sources == ["report.md"]
+
+
+@pytest.mark.parametrize("slides", [4, 6, 8, 14, 30])
+def test_no_part_of_a_sentence_is_shown_twice(slides: int) -> None:
+    """Long sentences that share a clause show it once, whichever of their parts are shown."""
+    guide = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    bullets = [
+        bullet.strip(".…").casefold() for bullet in _bullets(plan_deck("CLI", slides, "en", _sections(guide)))
+    ]
+    assert len(bullets) == len(set(bullets))
+    shared = "Exit codes of this one are 0 for success, 1 for findings of any kind, and 2 for wrong usage"
+    text = (
+        f"## Audit\n\nIt reads keys. {shared} of flags.\n\n## Doctor\n\nIt asks servers. {shared} of names.\n"
+    )
+    bullets = _bullets(plan_deck("CLI", slides, "en", _sections(text)))
+    assert sum("1 for findings" in bullet for bullet in bullets) == 1
+
+
+def test_figures_come_before_sentences_without_any() -> None:
+    """A part with a figure has room before a sentence without one, also if its sentence needs two bullets."""
+    text = """## Where we stand
+
+At the end of 2024 the North Sea had 34 GW of offshore wind, twice as much as in the record year 2018. A third
+of it was added since 2021. The largest park has 165 turbines. Seven countries share the sea. Of all turbines
+98 % stand on the ground.
+"""
+    bullets = _bullets(plan_deck("Wind", 8, "en", _sections(text)))
+    said = " ".join(bullets)
+    for figure in ("34 GW", "record year 2018", "since 2021", "165", "98 %"):
+        assert figure in said, figure
+    assert "Seven countries" not in said
+
+
+def test_subsections_that_share_a_slide_each_have_a_bullet() -> None:
+    """However few slides are wanted, no subsection vanishes behind others with more figures."""
+    parts = [f"### Part {at}\n\n{_PART.format(at=at)}\n\n" for at in range(12)]
+    text = f"## One\n\n{''.join(parts[:6])}## Two\n\n{''.join(parts[6:])}"
+    deck = plan_deck("Parts", 6, "en", _sections(text))
+    said = " ".join(_bullets(deck))
+    for at in range(12):
+        assert f"part {at} " in said, at
+    assert all(len(column.bullets) <= MAX_BULLETS for slide in deck for column in slide.columns)
+
+
+_PART = "This is about part {at} only. " + " ".join(
+    f"In 20{year} part {{at}} had {year} tonnes." for year in range(10, 14)
+)
+
+
+def test_columns_have_all_bullets_of_their_sections() -> None:
+    """Two sections that share a slide keep their fifth bullets."""
+    text = "".join(
+        f"## Part {at}\n\n"
+        + " ".join(f"In 20{year} it had {at}{year} tonnes." for year in range(10, 15))
+        + "\n\n"
+        for at in range(1, 9)
+    )
+    said = " ".join(_bullets(plan_deck("Parts", 7, "en", _sections(text))))
+    assert all(f"{at}{year} tonnes" in said for at in range(1, 9) for year in range(10, 15))
 
 
 @pytest.mark.parametrize("slides", [1, 2, 4, 5, 6, 8, 30])
@@ -176,7 +237,7 @@ def test_captions_name_tables_and_are_no_bullets() -> None:
     grid = f"It grew by 3 %.\n\n{table}Table 1: Stations\n\n{table}Tabelle 2. Lines\n\nFigure 1: A map\n\n"
     text = f"# Grid\n\n{grid}# Cost\n\nTable 3: Prices\n\n{table}{table}"
     deck = plan_deck("Wind", 12, "en", _sections(text))
-    assert [slide.title for slide in deck[2:-1]] == ["Grid", "Stations", "Lines", "Cost", "Cost"]
+    assert [slide.title for slide in deck[2:-1]] == ["Grid", "Stations", "Lines", "Cost", "Cost: A, GW"]
     assert deck[1].bullets == ["Grid", "Cost"]
     assert deck[2].bullets == ["It grew by 3 %."]
     assert "Figure 1: A map" in deck[2].notes
@@ -237,8 +298,25 @@ def test_the_frame_is_in_the_language_of_the_deck(language: str, agenda: str) ->
 )
 def test_long_sentences_are_cut_around_their_figures(sentence: str, shown: str) -> None:
     """A clause is quoted alone if it has the figures; otherwise the words up to them."""
-    assert shorten(sentence) == shown
+    assert max(bullet_parts(sentence), key=figures_of) == shown
     assert len(shown.split()) <= MAX_WORDS
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "The council of the northern provinces met in the harbour between May 3 and June 14 of that year.",
+        "The council of the northern provinces met in the old harbour on 3 May and 14 June of that year.",
+        "The council of the northern provinces and its guests met in the harbour on May 3, 2021, to vote.",
+    ],
+)
+def test_dates_and_ranges_are_not_divided(sentence: str) -> None:
+    """No bullet ends in the middle of a range or a date, and each figure is in one."""
+    parts = bullet_parts(sentence)
+    said = " ".join(parts)
+    ranges = ("between May 3 and June 14", "3 May and 14 June", "May 3, 2021")
+    assert any(each in said for each in ranges), parts
+    assert all(len(part.split()) <= MAX_WORDS for part in parts)
 
 
 @pytest.mark.parametrize(

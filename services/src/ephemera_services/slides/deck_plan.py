@@ -3,8 +3,9 @@
 The deck begins with a title and an agenda and ends with the sources, unless it is to have fewer than four
 slides. A section is a slide of bullets, a heading above subsections is a divider, and a table is a slide of
 its own: a chart if it is one of numbers. If there are more sections than slides, neighbours share a slide
-with two columns; if there are more than twice as many, subsections become part of their sections first. What
-remains makes the deck longer than it was meant to be; nothing is left out.
+with two columns; if there are more than twice as many, subsections become part of their sections first, up to
+five on a slide, each with a bullet at least. What remains makes the deck longer than it was meant to be: no
+section and no table is left out. What five bullets have no room for is in the speaker notes.
 
 Without documents the deck is a skeleton, and says so.
 """
@@ -12,18 +13,19 @@ Without documents the deck is a skeleton, and says so.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
 import msgspec
 
+from ephemera_services.slides.bullet_parts import MAX_WORDS
 from ephemera_services.slides.chart_data import chart_data
 from ephemera_services.slides.deck import Column, Layout, SlideContent, table_of
 from ephemera_services.slides.frame_words import frame_words
 from ephemera_services.slides.key_sentences import (
     MAX_BULLETS,
-    MAX_WORDS,
+    Passage,
     SentencePicker,
     continued,
     first,
@@ -32,9 +34,10 @@ from ephemera_services.slides.key_sentences import (
 from ephemera_services.slides.text_structure import is_abbreviated, is_caption, sentences
 
 _FRAME = 3  # title, agenda and sources
-_MAX_NOTES = 2_000  # characters
-_COLUMN_BULLETS = 4
+_MAX_NOTES = 9_000  # characters
 _MAX_BYLINES = 3
+_CITED_WORDS = 20  # of the headings of a source
+_COLUMN_WORDS = 8  # of the columns that name a table
 _NUMBERED = re.compile(r"(\d{1,2}(?:\.\d{1,2})*)[.)]?\s+(?=[^\W\d_])")
 
 
@@ -61,6 +64,18 @@ class Section(NamedTuple):
         return not self.text and not self.tables
 
 
+class _Group(NamedTuple):
+    """Sections that share a slide: one, and subsections that have become part of it."""
+
+    level: int
+    sections: list[Section]
+
+    @property
+    def passages(self) -> int:
+        """How many of them have text."""
+        return sum(bool(section.text) for section in self.sections)
+
+
 def plan_deck(topic: str, slides: int, language: str, sections: Sequence[Section]) -> list[SlideContent]:
     """The slides of a deck."""
     framed = slides > _FRAME
@@ -68,21 +83,41 @@ def plan_deck(topic: str, slides: int, language: str, sections: Sequence[Section
     if not sections:
         return _skeleton(topic, room, language, framed=framed)
     subtitle, body = _title_of(_without_numbers(sections), framed=framed)
-    body = _divided(_reduced(body, room), room)
-    content = _content(body)
-    agenda = _agenda(content, body)
+    groups = _reduced(_divided(body, room), room)
+    content = _content(groups)
+    agenda = _agenda(content, [group.sections[0] for group in groups])
     content = _paired(content, room)
     if not framed:
         return content
     words = frame_words(language)
     documents = list(dict.fromkeys(section.document for section in sections))
+    cited = [_cited(document, [each for each in body if each.document == document]) for document in documents]
     named = " · ".join(each for each in subtitle if each.casefold() != topic.casefold())
     return [
         SlideContent(layout="title", title=topic, bullets=[named] if named else [], sources=documents),
         SlideContent(layout="agenda", title=words.agenda, bullets=agenda),
         *content,
-        SlideContent(layout="closing", title=words.sources, sources=documents),
+        SlideContent(layout="closing", title=words.sources, sources=cited),
     ]
+
+
+def _cited(document: str, sections: Sequence[Section]) -> str:
+    """A document, with the headings of its highest level."""
+    named = [section for section in sections if section.heading]
+    top = min((section.level for section in named), default=0)
+    headings = dict.fromkeys(section.heading for section in named if section.level == top)
+    return f"{document}: {_listed(headings, _CITED_WORDS)}" if headings else document
+
+
+def _listed(names: Iterable[str], limit: int) -> str:
+    """Names with commas between them, of about this many words in all."""
+    shown, count = list[str](), 0
+    for name in filter(None, names):
+        count += len(name.split())
+        if shown and count > limit:
+            return f"{', '.join(shown)}…"
+        shown.append(name)
+    return ", ".join(shown)
 
 
 def _agenda(content: Sequence[SlideContent], sections: Sequence[Section]) -> list[str]:
@@ -151,23 +186,25 @@ def _is_prose(line: str) -> bool:
     return not line or ends or len(line.split()) > MAX_WORDS
 
 
-def _reduced(sections: list[Section], room: int) -> list[Section]:
+def _reduced(sections: Sequence[Section], room: int) -> list[_Group]:
     """With the deepest subsections as part of the sections above them, while there are too many to pair."""
-    while len(sections) > 2 * room and len({section.level for section in sections}) > 1:
-        deepest = max(section.level for section in sections)
-        reduced: list[Section] = []
-        for section in sections:
-            if section.level == deepest and reduced and reduced[-1].document == section.document:
-                reduced[-1] = _joined(reduced[-1], section)
+    groups = [_Group(section.level, [section]) for section in sections]
+    while len(groups) > 2 * room and len({group.level for group in groups}) > 1:
+        deepest = max(group.level for group in groups)
+        reduced: list[_Group] = []
+        for group in groups:
+            if group.level == deepest and reduced and _fit_together(reduced[-1], group):
+                reduced[-1].sections.extend(group.sections)
             else:
-                reduced.append(section._replace(level=min(section.level, deepest - 1)))
-        sections = reduced
-    return sections
+                reduced.append(group._replace(level=min(group.level, deepest - 1)))
+        groups = reduced
+    return groups
 
 
-def _joined(one: Section, other: Section) -> Section:
-    text = "\n\n".join(filter(None, (one.text, other.text)))
-    return one._replace(text=text, tables=[*one.tables, *other.tables])
+def _fit_together(one: _Group, other: _Group) -> bool:
+    """Whether all passages of two groups get a bullet on one slide."""
+    same = one.sections[0].document == other.sections[0].document
+    return same and one.passages + other.passages <= MAX_BULLETS
 
 
 def _divided(sections: list[Section], room: int) -> list[Section]:
@@ -185,18 +222,24 @@ def _divided(sections: list[Section], room: int) -> list[Section]:
     return divided
 
 
-def _content(sections: Sequence[Section]) -> list[SlideContent]:
+def _content(groups: Sequence[_Group]) -> list[SlideContent]:
     picker, slides = SentencePicker(), list[SlideContent]()
-    for section in sections:
-        found = sentences(_without_captions(section.text))
-        title = section.heading or headline(first(found) or section.document)
-        bullets = picker.pick(title, found if section.heading else continued(title, found))
-        if not bullets and (found or not section.tables):
-            slides.append(SlideContent(layout="section", title=title, sources=[section.document]))
+    for group in groups:
+        head = group.sections[0]
+        texts = [sentences(_without_captions(section.text)) for section in group.sections]
+        title = head.heading or headline(first(texts[0]) or head.document)
+        if not head.heading:
+            texts[0] = continued(title, texts[0])
+        named = [title, *(section.heading for section in group.sections[1:])]
+        bullets = picker.pick([Passage(*each) for each in zip(named, texts, strict=True)])
+        tables = [section for section in group.sections if section.tables]
+        if not bullets and (any(texts) or not tables):
+            slides.append(SlideContent(layout="section", title=title, sources=[head.document]))
         if bullets:
-            notes = _notes(section)
-            slides.append(SlideContent(title=title, bullets=bullets, notes=notes, sources=[section.document]))
-        slides += _tables(section, title, is_alone=not bullets)
+            notes = _notes(group.sections)
+            slides.append(SlideContent(title=title, bullets=bullets, notes=notes, sources=[head.document]))
+        for at, section in enumerate(tables):
+            slides += _tables(section, section.heading or title, is_alone=not bullets and at == 0)
     return _without_lonely_dividers(slides)
 
 
@@ -215,21 +258,26 @@ def _without_lonely_dividers(slides: list[SlideContent]) -> list[SlideContent]:
 
 
 def _tables(section: Section, title: str, *, is_alone: bool) -> list[SlideContent]:
+    """A slide for each table, titled by its caption, or else by its section and its columns."""
     slides: list[SlideContent] = []
     for heading, rows in section.tables:
         table = table_of(rows)
         if table is not None:
             layout: Layout = "table" if chart_data(table) is None else "chart"
             notes = "\n".join(" | ".join(row) for row in rows)[:_MAX_NOTES]
-            name = title if is_alone and not slides else heading or title
+            is_captioned = heading and heading != section.heading
+            columns = _listed(table.header, _COLUMN_WORDS)
+            named = heading if is_captioned else f"{title}: {columns}" if columns else title
+            name = title if is_alone and not slides else named
             slide = SlideContent(layout=layout, title=name, table=table, notes=notes)
             slides.append(msgspec.structs.replace(slide, sources=[section.document]))
     return slides
 
 
-def _notes(section: Section) -> str:
-    text = section.text if len(section.text) <= _MAX_NOTES else section.text[:_MAX_NOTES] + "…"
-    return f"{text}\n\n({section.document})"
+def _notes(sections: Sequence[Section]) -> str:
+    whole = "\n\n".join(section.text for section in sections if section.text)
+    text = whole if len(whole) <= _MAX_NOTES else whole[:_MAX_NOTES] + "…"
+    return f"{text}\n\n({sections[0].document})"
 
 
 def _paired(slides: list[SlideContent], room: int) -> list[SlideContent]:
@@ -250,9 +298,7 @@ def _paired(slides: list[SlideContent], room: int) -> list[SlideContent]:
 
 
 def _pair(left: SlideContent, right: SlideContent) -> SlideContent:
-    columns = [
-        Column(heading=slide.title, bullets=slide.bullets[:_COLUMN_BULLETS]) for slide in (left, right)
-    ]
+    columns = [Column(heading=slide.title, bullets=slide.bullets) for slide in (left, right)]
     return SlideContent(
         layout="two_columns",
         title=f"{left.title} · {right.title}",

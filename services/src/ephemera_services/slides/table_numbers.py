@@ -1,7 +1,7 @@
 """Reads the numbers of a table as people write them, and never guesses a decimal mark.
 
-Cells may have a sign, currencies, a percent sign, and spaces or commas between thousands. Whether a point or a
-comma is the decimal mark is decided for the whole table, by the cells that leave no choice: `8,5`, `0.125`,
+Cells may have a sign, currencies, a percent sign, and spaces or commas between thousands. Whether a point or
+a comma is the decimal mark is decided for the whole table, by the cells that leave no choice: `8,5`, `0.125`,
 `1.234,5` or `1,234,567`. `1.500` may be one and a half or fifteen hundred; where no other cell decides, the
 table has no numbers. `1,500` alone is read as fifteen hundred.
 """
@@ -15,7 +15,8 @@ _MAX_NUMBER, _MIN_NUMBER = 1e15, 1e-9
 """Of numbers other than zero, without their signs; an axis of others has no steps."""
 _AFFIX = r"(?:[\s\u00a0\u202f%€$£¥₽₺]|EUR|USD|GBP|RUB|CHF|PLN|CZK|TRY)*"
 _SPACES = re.compile(r"(?<=\d)[ \u00a0\u202f'](?=\d{3}\b)")
-_CELL = re.compile(rf"{_AFFIX}([-−+]?){_AFFIX}(\d[\d.,]*){_AFFIX}", re.IGNORECASE)
+_MINUS = ("-", "\u2212")
+_CELL = re.compile(rf"{_AFFIX}([-\u2212+]?){_AFFIX}(\d[\d.,]*){_AFFIX}", re.IGNORECASE)
 _GROUPED = {
     ",": re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?"),
     ".": re.compile(r"\d{1,3}(?:\.\d{3})+(?:,\d+)?"),
@@ -35,14 +36,14 @@ def numbers(cells: Sequence[str]) -> tuple[list[float], str] | None:
     if any(value is None for value in values):
         return None
     return [
-        -value if sign in ("-", "−") else value
+        -value if sign in _MINUS else value
         for value, (sign, _) in zip(values, texts, strict=True)
         if value is not None
     ], mark
 
 
 def _decimal_mark(texts: Sequence[str]) -> str | None:
-    """The decimal mark of numbers; None if they have different ones, or it cannot be told."""
+    """The decimal mark of numbers; None if they have different ones, or it is unclear."""
     possible = [{mark for mark in ".," if _is_number(text, mark)} for text in texts]
     common = set.intersection({".", ","}, *possible)
     if common == {".", ","} and any("." in text for text in texts):
