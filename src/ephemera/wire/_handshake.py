@@ -21,11 +21,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from ephemera._outage_log import OutageLog
 from ephemera.errors import CannotConnect, ConnectionFailed, ServerError, WrongServer
 from ephemera.wire._commands import Arg, as_text
 from ephemera.wire._connection import Connection, ConnectionOwner
 from ephemera.wire._credentials import CredentialSource
-from ephemera.wire._outage_log import OutageLog
 from ephemera.wire._url import Address, Credentials, Target, TlsFiles
 
 log = logging.getLogger("ephemera.wire")
@@ -51,7 +51,8 @@ class Endpoint:
     """Whether it is read from as a replica (READONLY)."""
     source: CredentialSource | None = None
     """Where its credentials come from, if not from the URL."""
-    outages: OutageLog = field(default_factory=OutageLog, compare=False, repr=False)
+    outages: OutageLog = field(default_factory=lambda: OutageLog(log), compare=False, repr=False)
+    """What is logged of its lost connections; one works again when it has lasted for a second."""
 
     def __str__(self) -> str:
         return self.name

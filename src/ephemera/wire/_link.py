@@ -160,7 +160,7 @@ class Link:
         self._connection.send_args(args, reply)
 
     def send_to(self, reply: ReplyHandler, packed: bytes) -> None:
-        """As `send`, but the outcome goes to `reply`, also that the server is down."""
+        """As `send`, but the outcome goes to `reply`, even that the server is down."""
         try:
             connection: Connection = self._own.connection
         except AttributeError:
@@ -225,7 +225,7 @@ class Link:
         """Let a connection answer what it was sent, and close it; a frozen server does neither."""
         patience = self.endpoint.target.timeout
         if connection.waiting:
-            # Replies come in order: when this one is here, all are, also of commands that wait for their
+            # Replies come in order: when this one is here, all are, even of commands that wait for their
             # turn.
             last = connection.send_internal("PING")
             discard(last)
@@ -319,7 +319,7 @@ class Link:
                 self._renew_login(connection)
                 if not lasted and self._loop.time() - began >= _PING_INTERVAL:
                     lasted = True
-                    self.endpoint.outages.regain(self, self.endpoint)
+                    self.endpoint.outages.regain(self, "%s: connected again", self.endpoint)
                 if not connection.waiting:
                     discard(connection.send_internal("PING"))
         return lasted

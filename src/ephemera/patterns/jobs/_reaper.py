@@ -3,8 +3,10 @@
 Every worker process can be the reaper, and a lock elects one. Each second it enqueues the jobs of schedules,
 repeats calls of `on_finished` that their process did not finish, and deletes old rows. Each part of this
 upkeep fails by itself: a table that is missing or a slow query of one does not stop the others, or the
-messages. Without Redis there is no lock: then, with SQL delivery, each worker does the upkeep, whose every
-part SQL guards. With Celery it also queries, for each queue:
+messages. Without Redis there is no lock, and a server that is full, or has something else under the lock's
+key, grants none. Then each worker does the work, whose every part SQL guards.
+
+With Celery it also queries, for each queue:
 
 - rows without a message: enqueued in a transaction or while Redis was down, due for another attempt, or
   running with an expired lease;
@@ -24,12 +26,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from functools import partial
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from ephemera.errors import ConnectionFailed, EphemeraError, StoreClosed
+from ephemera._outage_log import OutageLog
+from ephemera.errors import EphemeraError, LockTimeout, StoreClosed
+from ephemera.keyspace import REDIS_ERRORS
 from ephemera.patterns.jobs._delivery import CeleryMessages
 from ephemera.patterns.jobs._queues import QueueTable
 from ephemera.patterns.jobs._run_context import with_timeout
@@ -39,6 +44,8 @@ _log = logging.getLogger("ephemera.jobs")
 INTERVAL = 1.0  # seconds between two passes
 BATCH = 2000  # messages
 TIMEOUT = 10.0  # seconds for one pass
+_LOCK_TIMEOUT = 5.0  # seconds after which a process that waits for the lock looks who has it
+_NO_LIFETIME = -1
 OVERDUE = timedelta(seconds=5)
 """How late a run is when other workers than the leader enqueue it."""
 GRACE = timedelta(seconds=3)
@@ -57,45 +64,69 @@ async def run_reaper(backend: JobBackend) -> None:
 
 async def _dispatch_overdue(backend: JobBackend) -> None:
     """Dispatch schedules that the leader does not know, because it is of another version."""
+    outage = backend.outages["overdue schedules"]
     while True:
         await asyncio.sleep(OVERDUE.total_seconds())
         try:
             await with_timeout(backend.schedules.dispatch(overdue=OVERDUE), TIMEOUT)
-        except (EphemeraError, SQLAlchemyError, OSError) as problem:
-            _log.warning("schedules: postponed: %s", problem)
-        except Exception:
-            _log.exception("schedules: postponed")
+            outage.regain(backend, "overdue schedules: dispatched again")
+        except Exception as problem:  # nothing awaits this task, so its end would go unnoticed
+            _log_failure(outage, backend, "overdue schedules: postponed: %s", problem)
 
 
 async def _lead(backend: JobBackend) -> None:
+    outage, timeout = backend.outages["reaper"], _LOCK_TIMEOUT
     while True:
         try:
-            async with backend.store[backend.declaration.leader].hold():
-                while True:
-                    await with_timeout(run_upkeep(backend), TIMEOUT)
-                    await with_timeout(send_missing_messages(backend), TIMEOUT)
-                    await asyncio.sleep(INTERVAL)
+            if await _lead_or_wait(backend, timeout):
+                outage.regain(backend, "the reaper continues: another process is the leader")
+                timeout = _LOCK_TIMEOUT
+                continue
+            outage.lose(backend, "the reaper works without its lock: another program's value has its key")
+            timeout = 0.0
+            await _work_without_lock(backend)
         except StoreClosed:
             return
-        except ConnectionFailed as problem:
-            if backend.delivery.publishes:
-                _log.warning("the reaper is paused: %s", problem)
-            else:
-                await _run_upkeep_without_lock(backend)
-            await asyncio.sleep(INTERVAL)
-        except (EphemeraError, SQLAlchemyError, OSError) as problem:  # a TimeoutError is an OSError
-            _log.warning("the reaper is paused: %s", problem)
-            await asyncio.sleep(INTERVAL)
-        except Exception:  # nothing awaits this task, so its end would go unnoticed
-            _log.exception("the reaper failed")
-            await asyncio.sleep(INTERVAL)
+        except REDIS_ERRORS as problem:
+            _log_failure(outage, backend, "the reaper works without its lock: %s", problem)
+            await _work_without_lock(backend)
+        except Exception as problem:  # nothing awaits this task, so its end would go unnoticed
+            _log_failure(outage, backend, "the reaper is paused: %s", problem)
+        await asyncio.sleep(INTERVAL)
 
 
-async def _run_upkeep_without_lock(backend: JobBackend) -> None:
+async def _lead_or_wait(backend: JobBackend, timeout: float) -> bool:
+    """Lead while this process has the lock; after the timeout, return whether another process has it."""
+    locks = backend.declaration.leader
     try:
-        await with_timeout(run_upkeep(backend), TIMEOUT)
-    except TimeoutError:
-        _log.warning("the upkeep of jobs took more than %d s", TIMEOUT)
+        async with backend.store[locks].hold(timeout=timeout):
+            while True:
+                await with_timeout(run_upkeep(backend), TIMEOUT)
+                await with_timeout(send_missing_messages(backend), TIMEOUT)
+                backend.outages["reaper"].regain(backend, "the reaper continues")
+                await asyncio.sleep(INTERVAL)
+    except LockTimeout as busy:
+        left = await backend.store.client(locks.role).call("PTTL", busy.key)
+        return int(left) != _NO_LIFETIME and int(left) <= (locks.keyspace.lifetime.milliseconds or 0)
+
+
+async def _work_without_lock(backend: JobBackend) -> None:
+    """Make a pass that other processes may make, too: SQL refuses what would be done twice."""
+    outage = backend.outages["reaper without a lock"]
+    try:
+        await with_timeout(run_upkeep(backend, overdue=timedelta(0)), TIMEOUT)
+        await with_timeout(send_missing_messages(backend), TIMEOUT)
+        outage.forget(backend)
+    except Exception as problem:
+        _log_failure(outage, backend, "the reaper cannot work without its lock: %s", problem)
+
+
+def _log_failure(outage: OutageLog, part: object, message: str, problem: Exception) -> None:
+    """Log the first of several failures, with a traceback if it is unexpected."""
+    if isinstance(problem, (EphemeraError, SQLAlchemyError, OSError)):  # a TimeoutError is an OSError
+        outage.lose(part, message, problem)
+    else:
+        outage.lose(part, message, problem, level=logging.ERROR, exc_info=problem)
 
 
 async def send_missing_messages(backend: JobBackend, queues: Sequence[str] = ()) -> int:
@@ -136,17 +167,19 @@ async def _send_missing(backend: JobBackend, messages: CeleryMessages, queue: st
     return sent
 
 
-async def run_upkeep(backend: JobBackend) -> None:
-    """Make one pass; call it each second, in one process at a time."""
-    parts = {
-        "schedules": backend.schedules.dispatch,
+async def run_upkeep(backend: JobBackend, *, overdue: timedelta | None = None) -> None:
+    """Make one pass; call it each second, in one process at a time.
+
+    A process that does not hold the lock gives `overdue`; see `ScheduleDispatcher.dispatch`.
+    """
+    parts: dict[str, Callable[[], Awaitable[object]]] = {
+        "schedules": partial(backend.schedules.dispatch, overdue=overdue),
         "calls of on_finished": backend.callbacks.call_due,
         "deletion of old jobs": backend.retention.delete_if_due,
     }
     for what, part in parts.items():
         try:
             await part()
-        except (EphemeraError, SQLAlchemyError) as problem:
-            _log.warning("%s: postponed: %s", what, problem)
-        except Exception:
-            _log.exception("%s: postponed", what)
+            backend.outages[what].regain(backend, f"{what}: continued")
+        except Exception as problem:
+            _log_failure(backend.outages[what], backend, f"{what}: postponed: %s", problem)

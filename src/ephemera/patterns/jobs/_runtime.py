@@ -7,6 +7,7 @@ the store was opened with. What they did not learn of, they find in SQL.
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
@@ -16,6 +17,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+from ephemera._outage_log import OutageLog
 from ephemera.errors import (
     ConnectionFailed,
     InvalidDeclaration,
@@ -293,6 +295,8 @@ class JobBackend:
         channel = declaration.finished_channel.template.render({})
         self.ends = JobEnds(store.client("queue"), channel, self.queries)
         self._checkpoints = Checkpoints(declaration.checkpoints, declaration.progress, store, channel)
+        self.outages = defaultdict[str, OutageLog](lambda: OutageLog(_log))
+        """What is logged of tasks that fail again and again, each under its name."""
         store.before_close(self.callbacks.aclose)
 
     def rows_on(self, engine: AsyncEngine) -> JobRows:

@@ -47,6 +47,8 @@ MAX_MISSED = 100
 """Missed runs that `missed="all"` catches up with."""
 GRACE = timedelta(minutes=1)
 """A run that is not older was not missed."""
+_ABANDONED = timedelta(seconds=5)
+"""How late a run is, beyond `overdue`, if no process that runs has its schedule's definition."""
 _FORGOTTEN = timedelta(days=1)
 _NAMESPACE = UUID("3e6f7f5c-0b0a-5b57-9d1c-6d0f6d1c2b11")
 _LONGEST_CHANGE = timedelta(hours=3)  # of a clock
@@ -179,7 +181,9 @@ class ScheduleDispatcher:
         """Enqueue what is due, and store the next runs; returns how many jobs were enqueued.
 
         A process that is not the leader gives `overdue`: then only schedules that the leader seems not to
-        know are dispatched, those without a row and those whose run is due for that long.
+        know are dispatched, those without a row and those whose run is due for that long. It leaves the
+        definition of another version as it is, so that two versions without a leader do not overwrite each
+        other's, unless nothing seems to run by it any more.
         """
         if not self._declared:
             return 0
@@ -190,9 +194,12 @@ class ScheduleDispatcher:
         enqueued = 0
         for schedule in self._declared.values():
             row, defined = rows.get(schedule.name), (schedule.job.kind, schedule.when.definition)
-            if row is None or ((row.kind, row.definition) != defined and overdue is None):
+            if row is None:
                 await self._define(schedule, now)
-            elif (row.kind, row.definition) == defined and row.next_run_at <= now - late:
+            elif (row.kind, row.definition) != defined:
+                if overdue is None or row.next_run_at <= now - late - _ABANDONED:
+                    await self._define(schedule, now)
+            elif row.next_run_at <= now - late:
                 enqueued += await self._run(schedule, row.next_run_at, now)
         if overdue is None and any(row.next_run_at < now - _FORGOTTEN for row in rows.values()):
             await self._delete_forgotten(now)
