@@ -16,6 +16,7 @@ import importlib.util
 from collections.abc import AsyncIterator
 from typing import Any
 
+from ephemera._outage_log import OutageLog
 from ephemera.errors import ConnectionFailed, MissingExtra, StoreClosed
 
 if importlib.util.find_spec("socketio") is None:
@@ -71,15 +72,17 @@ class AsyncRedisManager(AsyncPubSubManager):
 
     async def _listen(self) -> AsyncIterator[bytes]:
         """What other processes publish, even after an outage."""
+        outages = OutageLog(self._get_logger())
         while True:
             try:
                 client = await self._clients.get()
                 async with client.subscribe(self.channel) as messages:
+                    outages.regain(self, "subscribed to %r again", self.channel)
                     async for message in messages:
                         if message.lost:
                             self._get_logger().warning("events of other processes may have been missed")
                         else:
                             yield message.data
             except (ConnectionFailed, StoreClosed) as problem:
-                self._get_logger().warning("cannot subscribe to %r yet: %s", self.channel, problem)
+                outages.lose(self, "cannot subscribe to %r yet: %s", self.channel, problem)
             await asyncio.sleep(_PAUSE)

@@ -26,6 +26,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
+from ephemera._outage_log import OutageLog
 from ephemera.errors import ConnectionFailed, EphemeraError, InvalidValue, ServerError, StoreClosed
 from ephemera.keyspace import REDIS_ERRORS, is_outage
 from ephemera.patterns.events._entries import Delivery, EventCodec
@@ -117,6 +118,7 @@ class Maintenance:
         self._abandoned = ClaimWalk(member, member.policy.lease_milliseconds, WITH_OUTCOME)
         self._asks_at = self._tries_at = self._trims_at = monotonic()
         self._trimmed = 0
+        self._outages = OutageLog(log)
 
     async def run(self) -> None:
         """Run until cancelled; waits for a server that is down."""
@@ -124,13 +126,16 @@ class Maintenance:
             self._outcomes.wake.clear()
             try:
                 await self._run_once()
+                self._outages.regain(
+                    self, "%r: the maintenance of %r continues", self._member.key, self._member.group
+                )
             except ServerError as error:
                 await self._on_error(error)
             except EphemeraError as error:
                 log.debug("%r: maintenance waits for the server: %s", self._member.key, error)
                 await asyncio.sleep(_ON_ERROR)
-            except Exception:
-                log.exception("%r: the maintenance of %r failed", self._member.key, self._member.group)
+            except Exception as problem:
+                self._log_failure(problem, exc_info=problem)
                 await asyncio.sleep(_ON_ERROR)
             await self._sleep()
 
@@ -213,15 +218,19 @@ class Maintenance:
         self._due.reset()
         self._abandoned.reset()
         if error.code not in GROUP_MISSING:
-            log.error("%r: the maintenance of %r failed: %s", self._member.key, self._member.group, error)
+            self._log_failure(error)
             await asyncio.sleep(_ON_ERROR)
             return
         try:
             await self._member.recreate_group()
         except EphemeraError as problem:
-            log.warning(
-                "%r: the group %r cannot be created: %s", self._member.key, self._member.group, problem
-            )
+            self._log_failure(problem)
+
+    def _log_failure(self, error: Exception, *, exc_info: Exception | None = None) -> None:
+        """Log the first failure; the next success is logged, too."""
+        where = (self._member.key, self._member.group)
+        message = "%r: the maintenance of %r failed: %s"
+        self._outages.lose(self, message, *where, error, level=logging.ERROR, exc_info=exc_info)
 
 
 class Consumer(Generic[E]):
@@ -253,6 +262,7 @@ class Consumer(Generic[E]):
         self._grace = grace
         self._group_counts = group_counts
         self._tasks: list[asyncio.Task[None]] = []
+        self._outages = OutageLog(log)
 
     @property
     def name(self) -> str:
@@ -328,6 +338,7 @@ class Consumer(Generic[E]):
                 room = await self._handlers.wait_for_room()
                 entries = await (self._member.read(room, block=False) if more else self._waiting_read(room))
                 more = bool(entries)
+                self._outages.regain(self, "%r: %r reads again", self._member.key, self._member.group)
                 if entries:
                     self._handlers.accept(entries)
                 pause = _FIRST_PAUSE
@@ -344,15 +355,17 @@ class Consumer(Generic[E]):
         """Create a group that was lost; False if the consumer can only wait."""
         member = self._member
         if isinstance(problem, ConnectionFailed):
-            log.info("%r: %r waits for its server: %s", member.key, member.group, problem)
+            self._outages.lose(self, "%r: %r waits for its server: %s", member.key, member.group, problem)
             return False
         if not isinstance(problem, ServerError) or problem.code not in GROUP_MISSING:
-            log.error("%r: %r cannot read", member.key, member.group, exc_info=problem)
+            what = (member.key, member.group)
+            self._outages.lose(self, "%r: %r cannot read", *what, level=logging.ERROR, exc_info=problem)
             return False
         try:
             await member.recreate_group()
         except EphemeraError as still:
-            log.info("%r: the group %r cannot be created: %s", member.key, member.group, still)
+            what = (member.key, member.group)
+            self._outages.lose(self, "%r: the group %r cannot be created: %s", *what, still)
             return False
         return True
 

@@ -35,6 +35,7 @@ from typing import Any, ParamSpec, TypeVar, cast, overload
 from sqlalchemy import text
 
 from ephemera._futures import discard
+from ephemera._outage_log import OutageLog
 from ephemera.errors import ConnectionFailed, DuplicateStep, JobLost, ServerError
 from ephemera.keyspace import DECODE_ERRORS
 from ephemera.patterns.jobs._checkpoint import STEP
@@ -48,6 +49,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _log = logging.getLogger("ephemera.jobs")
+_REPEATED = OutageLog(_log)
 _PAUSE = 0.2  # seconds between two attempts to reach the database
 _LIMIT_EXCEEDED = "54"  # a class of SQLSTATE: a value that is too large today is too large tomorrow
 _SET_IDLE_TIMEOUT = text("SELECT set_config('idle_in_transaction_session_timeout', :milliseconds, true)")
@@ -354,15 +356,22 @@ async def _begin(run: Run, backend: JobBackend) -> dict[str, bytes]:
 
 async def until_database_answers(query: Callable[[], Awaitable[T]]) -> T:
     """Repeat a query until the database answers; the expiry of the job's lease cancels the caller."""
-    while True:
-        try:
-            return await query()
-        except DATABASE_ERRORS as problem:
-            cause = getattr(problem, "orig", problem)  # a pool without a free connection has no other
-            if str(getattr(cause, "sqlstate", None)).startswith(_LIMIT_EXCEEDED):
-                raise
-            _log.warning("a query is repeated: %s", cause)
-            await asyncio.sleep(_PAUSE)
+    this = object()
+    try:
+        while True:
+            try:
+                answer = await query()
+            except DATABASE_ERRORS as problem:
+                cause = getattr(problem, "orig", problem)  # a pool without a free connection has no other
+                if str(getattr(cause, "sqlstate", None)).startswith(_LIMIT_EXCEEDED):
+                    raise
+                _REPEATED.lose(this, "queries are repeated: %s", cause)
+                await asyncio.sleep(_PAUSE)
+            else:
+                _REPEATED.regain(this, "no query is repeated any more")
+                return answer
+    finally:
+        _REPEATED.forget(this)
 
 
 async def with_timeout(query: Awaitable[T], seconds: float) -> T:

@@ -154,6 +154,7 @@ class SqlWorker:
 
     async def _claim_and_run(self, backend: JobBackend, attempts: AttemptRunner, pulse: Pulse) -> None:
         """Claim jobs whenever there are places and jobs may be due, until the worker stops."""
+        outage = backend.outages["claims"]
         next_look = 0.0  # when expired leases are looked for
         while not self._stopping and not self._is_idle():
             self._woken.clear()
@@ -163,11 +164,12 @@ class SqlWorker:
                     await self._release_lost(backend, attempts)
                     pulse.report_suspects(not self._for_suspects and await self._suspects_wait(attempts))
                 wait = await self._claim(backend, attempts)
+                outage.regain(self, "jobs are claimed again")
             except (*DATABASE_ERRORS, TimeoutError) as problem:
-                _log.warning("no jobs are claimed: %s", problem)
+                outage.lose(self, "no jobs are claimed: %s", problem)
                 wait = _POLL
-            except Exception:  # whatever it is, the next look may succeed
-                _log.exception("no jobs are claimed")
+            except Exception as problem:  # whatever it is, the next look may succeed
+                outage.lose(self, "no jobs are claimed", level=logging.ERROR, exc_info=problem)
                 wait = _POLL
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._woken.wait(), min(wait, max(0.0, next_look - monotonic())))
@@ -233,10 +235,11 @@ class SqlWorker:
 
     async def _receive_wakes(self, backend: JobBackend) -> None:
         """Listen to the wake channel, for as long as the store is open."""
-        channel = backend.store[self._jobs.wake]
+        channel, outage = backend.store[self._jobs.wake], backend.outages["wakes"]
         while True:
             try:
                 async with backend.store.client("queue").subscribe(channel.name()) as messages:
+                    outage.regain(self, "jobs are found by wake-ups again")
                     self._woken.set()  # for what was enqueued before the server confirmed
                     async for message in messages:
                         self._reload = self._reload or message.lost or message.data == ALL_QUEUES.encode()
@@ -245,7 +248,7 @@ class SqlWorker:
             except StoreClosed:
                 return
             except (ConnectionFailed, ServerError) as problem:
-                _log.warning("jobs are found by polling: %s", problem)
+                outage.lose(self, "jobs are found by polling: %s", problem)
             await asyncio.sleep(_POLL)
 
 
