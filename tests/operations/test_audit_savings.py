@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 
+from ephemera.console._audit_markdown import as_markdown
 from ephemera.embedded import Valkey
 from ephemera.keyspace import Catalogue, fixed
-from ephemera.operations.audit import KeyspaceReport, audit
+from ephemera.operations.audit import KeyspaceReport, audit, read_report
 from tests.cli.commands import ephemera
 
 catalogue = Catalogue("savings")
@@ -76,3 +78,25 @@ def test_savings_and_slow_commands_fit_the_terminal(filled: Valkey, width: int) 
     assert "What would save memory" in shown
     assert "Slow log" in shown
     assert max(map(len, shown.splitlines())) <= width
+
+
+def test_html_and_markdown_have_every_table_and_command(filled: Valkey, tmp_path: Path) -> None:
+    """Both have servers, savings, slow log and growth, and each finding with its reason and commands."""
+    words = ("audit", "--url", filled.url, "--catalogue", f"{__name__}:catalogue")
+    earlier, page = tmp_path / "earlier.json", tmp_path / "audit.html"
+    earlier.write_text(ephemera(*words, "--json").out)
+    filled.ask("CONFIG", "SET", "slowlog-log-slower-than", 0)
+    for number in range(KEYS):
+        filled.ask("SET", f"text:new{number}", "x", "EX", 3000)
+    filled.ask("CONFIG", "SET", "slowlog-log-slower-than", 10_000)
+    said = ephemera(*words, "--slow-log", "--against", str(earlier), "--html", str(page), "--json").out
+    report = read_report(said.encode())
+    document = as_markdown(report)
+    for text in (page.read_text(), document):
+        for title in ("Servers", "What would save memory", "Slow log", "Since"):
+            assert title in text
+        assert f"{KEYS} → {2 * KEYS}" in text
+    for finding in report.findings:
+        assert finding.why in document
+        assert all(f"`{command}`" in document for command in finding.commands)
+    assert any(finding.commands for finding in report.findings)

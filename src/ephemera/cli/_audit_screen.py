@@ -11,11 +11,11 @@ from ephemera.cli._screens import screen
 from ephemera.operations.audit import (
     TTL_BUCKETS,
     AuditReport,
-    Comparison,
     Finding,
     KeyspaceReport,
-    SlowCommand,
+    ReportTable,
     UnknownShape,
+    report_tables,
 )
 from ephemera.operations.formatting import format_count, format_size
 from ephemera.operations.survey import Interval
@@ -25,9 +25,6 @@ _BARS = " ▁▂▃▄▅▆▇█"
 _MAX_SHAPES = 20
 _MAX_STREAMS = 20
 _LARGEST = 5
-_MAX_CHANGES = 20
-_MAX_SLOW = 10
-_WORTHWHILE = 1024 * 1024  # bytes that a change must save to be named
 
 
 def show(report: AuditReport) -> None:
@@ -49,13 +46,7 @@ def parts(report: AuditReport) -> Iterator[RenderableType]:
         yield _streams(report.keyspaces)
     if any(keyspace.largest for keyspace in report.keyspaces):
         yield _largest(report.keyspaces)
-    savings = [each for each in report.keyspaces if _saves_much(each)]
-    if savings:
-        yield _savings(savings)
-    if report.slow_commands:
-        yield _slow(report.slow_commands)
-    if report.since is not None:
-        yield _since(report.since)
+    yield from map(_plain_table, report_tables(report))
     yield _findings(report.findings)
     yield _footer(report)
 
@@ -145,50 +136,11 @@ def _largest(keyspaces: Iterable[KeyspaceReport]) -> Table:
     return table
 
 
-def _saves_much(keyspace: KeyspaceReport) -> bool:
-    most = max(keyspace.half_lifetime_saves or 0, keyspace.compression_saves or 0)
-    return keyspace.size is not None and most >= max(_WORTHWHILE, keyspace.size.value / 10)
-
-
-def _savings(keyspaces: Iterable[KeyspaceReport]) -> Table:
-    table = _table("What would save memory", "keyspace", "size", "half the lifetime", "compression")
-    for keyspace in sorted(keyspaces, key=lambda each: -(each.size.value if each.size else 0)):
-        saved = (keyspace.half_lifetime_saves, keyspace.compression_saves)
-        table.add_row(
-            escape(keyspace.pattern),
-            _size(keyspace.size),
-            *("" if each is None else f"-{format_size(each)}" for each in saved),
-        )
+def _plain_table(found: ReportTable) -> Table:
+    table = _table(found.title, *found.columns)
+    for row in found.rows:
+        table.add_row(*map(escape, row))
     return table
-
-
-def _slow(commands: list[SlowCommand]) -> Table:
-    table = _table("Slow log", "keyspace", "command", "times", "total", "longest")
-    for each in commands[:_MAX_SLOW]:
-        table.add_row(
-            escape(each.keyspace or "(undeclared, or no key)"),
-            escape(each.command),
-            f"{each.times:,}",
-            f"{each.total_ms:,.0f} ms",
-            f"{each.longest_ms:,.0f} ms",
-        )
-    return table
-
-
-def _since(since: Comparison) -> Group:
-    """What has changed since an earlier report."""
-    memory = f"{format_size(since.memory_before)} to {format_size(since.memory)}"
-    table = _table(f"Since {since.at}, {since.days:.1f} days: memory {memory}", "keyspace", "keys", "size")
-    for change in since.changes[:_MAX_CHANGES]:
-        sizes = f"{format_size(change.size_before)} → {format_size(change.size)}"
-        is_known = change.size_before or change.size  # it is not for undeclared keys
-        table.add_row(
-            escape(change.pattern), f"{change.keys_before:,} → {change.keys:,}", sizes if is_known else ""
-        )
-    lines = [f"new: {each}" for each in since.new_findings] + [
-        f"gone: {each}" for each in since.gone_findings
-    ]
-    return Group(table, Text("\n".join(lines)))
 
 
 def _findings(findings: list[Finding]) -> RenderableType:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ephemera.operations.audit import AuditReport, Finding
+from ephemera.operations.audit import AuditReport, Finding, report_tables, servers_table
 from ephemera.operations.formatting import format_count, format_size
-from ephemera.operations.survey import Interval, ServerInfo
+from ephemera.operations.survey import Interval
 
 
 def as_markdown(report: AuditReport) -> str:
@@ -18,25 +18,12 @@ def as_markdown(report: AuditReport) -> str:
         f"# Audit of {', '.join(report.catalogues or [server.name for server in report.servers])}",
         f"{counted} ({part} of {format_count(seen.keys, 'key')}) in {report.seconds:.1f} s.",
         "## Findings",
-        _table(("severity", "finding", "where", "what", "advice"), map(_finding, report.findings))
+        _table(
+            ("severity", "finding", "where", "what", "why", "advice", "commands"),
+            map(_finding, report.findings),
+        )
         if report.findings
         else "No findings.",
-        "## Servers",
-        _table(
-            ("server", "version", "keys", "memory", "policy", "evicted", "fragmentation"),
-            (
-                (
-                    _code(each.name),
-                    f"{each.software} {each.version}",
-                    f"{each.keys:,}",
-                    _memory(each),
-                    each.policy,
-                    f"{each.evicted:,}",
-                    f"{each.fragmentation:.2f}",
-                )
-                for each in report.servers
-            ),
-        ),
         "## Declared keyspaces",
         _table(
             ("keyspace", "kind", "role", "lifetime", "keys", "bytes", "sampled"),
@@ -63,6 +50,9 @@ def as_markdown(report: AuditReport) -> str:
             f"## {format_count(report.unknown.keys, 'undeclared key')}",
             _table(("shape", "keys", "types"), shapes),
         ]
+    for table in (servers_table(report.servers), *report_tables(report)):
+        rows = ((_code(row[0]), *map(_plain, row[1:])) for row in table.rows)
+        parts += [f"## {_plain(table.title)}", _table(table.columns, rows)]
     if seen.not_seen:
         parts += ["## Not seen", "\n".join(f"- {_plain(each)}" for each in seen.not_seen)]
     return "\n\n".join(parts) + "\n"
@@ -75,17 +65,20 @@ def _finding(finding: Finding) -> tuple[str, ...]:
     if finding.keys is not None and finding.keyspace is not None:
         keys = format_count(round(finding.keys.value), "key") + " "
     about = keys + _plain(finding.message) + examples
-    return finding.severity, finding.kind, _code(where) if where else "", about, _plain(finding.advice)
+    return (
+        finding.severity,
+        finding.kind,
+        _code(where) if where else "",
+        about,
+        _plain(finding.why),
+        _plain(finding.advice),
+        "<br>".join(map(_code, finding.commands)),
+    )
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
-def _memory(server: ServerInfo) -> str:
-    limit = format_size(server.max_memory) if server.max_memory else "no limit"
-    return f"{format_size(server.used_memory)} of {limit}"
 
 
 def _size(size: Interval | None) -> str:

@@ -38,6 +38,7 @@ from ephemera.operations.audit._report import (
     UnknownShape,
     make_finding,
 )
+from ephemera.operations.audit._report_tables import ReportTable, report_tables, servers_table
 from ephemera.operations.audit._servers import KeyUse, server_findings
 from ephemera.operations.audit._unknown_keys import undeclared_uses, unknown_keys
 
@@ -56,6 +57,7 @@ __all__ = [
     "KeyspaceGrowth",
     "KeyspaceReport",
     "LargeKey",
+    "ReportTable",
     "Severity",
     "SlowCommand",
     "StreamReport",
@@ -73,7 +75,9 @@ __all__ = [
     "parse_kinds",
     "read_acceptances",
     "read_report",
+    "report_tables",
     "server_findings",
+    "servers_table",
     "undeclared_uses",
     "unknown_keys",
 ]

@@ -11,6 +11,7 @@ from html import escape
 
 from ephemera.operations.audit._keyspaces import TTL_BUCKETS
 from ephemera.operations.audit._report import AuditReport, Finding, KeyspaceReport
+from ephemera.operations.audit._report_tables import ReportTable, report_tables, servers_table
 from ephemera.operations.formatting import format_count, format_size
 
 _BAR = 18  # pixels of a bar's height
@@ -25,6 +26,7 @@ code, pre { font: 13px/1.5 ui-monospace, monospace; overflow-wrap: anywhere }
 pre { white-space: pre-wrap; margin: 0 }
 rect { fill: #3b82f6 } text { fill: currentColor; font-size: 12px }
 @media (max-width: 40rem) { th, td { display: block } th, td:has(+ td) { border: 0; padding-bottom: 0 } }
+@media (max-width: 40rem) { thead { display: none } td[data-name]::before { content: attr(data-name) ": " } }
 .problem { color: #dc2626 } .warning { color: #b45309 } .note, .accepted { opacity: .7 }
 """
 
@@ -45,11 +47,23 @@ def as_html(report: AuditReport) -> str:
         f"<h2>Findings</h2>{_findings(report.findings)}",
         *(declared if report.catalogues else []),
         f"<h2>Undeclared keys</h2>{_bars(_undeclared(report), sizes=False)}",
+        *map(_table, (servers_table(report.servers), *report_tables(report))),
         *(f"<p>Not seen: {escape(each)}.</p>" for each in seen.not_seen),
     ]
     title = f"<title>Audit of {escape(name)}</title><style>{_STYLE}</style>"
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width">{title}'
     return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{"".join(sections)}</body></html>\n'
+
+
+def _table(table: ReportTable) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in table.columns)
+    rows = "".join(f"<tr>{''.join(map(_cell, table.columns, row))}</tr>" for row in table.rows)
+    return f"<h2>{escape(table.title)}</h2><table><thead><tr>{head}</tr></thead>{rows}</table>"
+
+
+def _cell(name: str, text: str) -> str:
+    """A cell that says what it is, for narrow screens where the head is hidden."""
+    return f'<td data-name="{escape(name)}">{escape(text)}</td>'
 
 
 def _findings(findings: Iterable[Finding]) -> str:
