@@ -472,9 +472,17 @@ def test_write_behind_shows_the_backlog_and_the_last_flush(
 def test_the_planner_shows_its_mode_last_tick_and_due_users(
     stage: Stage, show: Show, picture: Picture
 ) -> None:
-    """Dirty channels until the worker processes them; then candidates and enqueued users."""
+    """Dirty channels until the worker processes them; then who is enqueued, who is not due, and why."""
     reader, feed = f"ann-{uuid4().hex[:6]}", stage.service("feed").client
     page = show("/planner")
+    calm = _not_due_reader(feed)
+    checked = row_of(region(page, "Checked and not due"), calm)
+    expect(checked).to_contain_text(re.compile(r"too little novelty: 1 new, due at \d"))
+    explanation = region(page, "Explain a user")
+    checked.click()
+    expect(explanation).to_be_in_viewport()
+    expect(explanation.get_by_label("User")).to_have_value(calm)
+    expect(row_of(explanation, "Novelty reached")).to_contain_text("not met")
     handed = row_of(region(page, "Enqueued users"), reader)
     # Locked before the worker goes on: it would otherwise be done with the user before the page shows them.
     with stage.locked("feed.clusters", "EXCLUSIVE"):
@@ -486,6 +494,11 @@ def test_the_planner_shows_its_mode_last_tick_and_due_users(
             row_of(region(page, "Dirty channels"), "tides").wait_for()
             page.locator(".e-tile", has_text="Mode").get_by_text("Redis", exact=True).wait_for()
         handed.get_by_text(re.compile("queued|running")).wait_for()
+        expect(handed).to_contain_text(re.compile(r"novelty: 8 new, due at \d"))
+        expect(page.locator(".e-tile", has_text="Enqueued")).to_contain_text("0 due, 0 postponed")
+        handed.click()
+        expect(explanation.get_by_label("User")).to_have_value(reader)
+        explanation.get_by_text(re.compile("^(a worker rebuilds|enqueued;)")).wait_for()
         page.get_by_text("No dirty channels").wait_for()
         with stage.paused("feed-worker"):
             # The tick that found the user may not be the last one.
@@ -493,7 +506,6 @@ def test_the_planner_shows_its_mode_last_tick_and_due_users(
             expect(tile(page, "Candidates")).to_have_text(candidates)
             picture(page, "planner")
     page.get_by_text("No users enqueued").wait_for()
-    explanation = region(page, "Explain a user")
     explanation.get_by_label("User").fill(reader)
     explanation.get_by_role("button", name="Explain").click()
     expect(row_of(explanation, "Novelty reached")).to_contain_text("not met")
@@ -502,6 +514,23 @@ def test_the_planner_shows_its_mode_last_tick_and_due_users(
     explanation.get_by_role("button", name="Explain").click()
     explanation.get_by_text("no: there is no such user").wait_for()
     assert feed.get(f"/feed/users/{reader}").raise_for_status().json()
+
+
+def _not_due_reader(feed: httpx.Client) -> str:
+    """A new reader who was clustered, with one more insight that a tick will find too little."""
+    reader = f"bob-{uuid4().hex[:6]}"
+
+    def publish(number: int) -> None:
+        insight = {"channel_id": "harbour", "text": f"The harbour was dredged, says report {number}."}
+        feed.post("/feed/insights", json=insight).raise_for_status()
+
+    for number in range(8):
+        publish(number)
+    feed.put(f"/feed/users/{reader}/subscriptions/harbour", json={"plan": "pro"}).raise_for_status()
+    status = f"/feed/users/{reader}/status"
+    eventually(lambda: feed.get(status).json()["cluster_version"], "a first version")
+    publish(8)
+    return reader
 
 
 def test_an_audit_finds_the_keys_of_the_services_as_declared(

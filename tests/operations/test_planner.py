@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
+import sqlalchemy as sa
 
 from ephemera import embedded
 from ephemera.embedded import Postgres, Valkey
@@ -49,7 +50,7 @@ async def test_the_last_tick_and_enqueued_users(planned: World) -> None:
     truth = await planner_state(planned.engine, planned.declared)
     assert truth.last_tick == tick
     assert (tick.mode, tick.candidates, tick.enqueued) == ("redis", 1, 1)
-    assert truth.enqueued == 1
+    assert (truth.enqueued, truth.due, truth.postponed) == (1, 0, 0), "an enqueued user is not postponed, too"
     (ann,) = truth.users
     assert (ann.user, ann.plan, ann.running) == ("ann", "free", False)
     assert truth.examined_at is not None
@@ -68,6 +69,37 @@ async def test_due_and_postponed_users_are_counted(planned: World) -> None:
     await planned.change("ann", recheck_at=now - HOUR)
     truth = await planner_state(planned.engine, planned.declared)
     assert (truth.due, truth.postponed) == (1, 0)
+
+
+async def test_users_that_were_not_due_are_listed_with_the_reason(planned: World) -> None:
+    """The last ticks' users who were not due, the latest first and each once, without the enqueued ones."""
+    for user, plan in (("ann", "free"), ("bob", "calm")):
+        await planned.add_user(user, "news", plan=plan)
+    await planned.publish("news", 1)
+    tick = await planned.tick()
+    truth = await planner_state(planned.engine, planned.declared)
+    listed = {each.user_id: (each.plan, each.why, each.pending, each.at) for each in truth.not_due}
+    assert listed == {"ann": ("free", "not due", 1, tick.at), "bob": ("calm", "not due", 1, tick.at)}
+    await planned.change("bob", last_enqueued_at=truth.now)
+    await planned.publish("news", 2)
+    await planned.tick()
+    await planned.tick()  # checks nobody, and keeps the list
+    truth = await planner_state(planned.engine, planned.declared)
+    assert [each.user for each in truth.users] == ["ann"]
+    [bob] = truth.not_due
+    assert (bob.user_id, bob.why, bob.pending) == ("bob", "cooldown", 3)
+
+
+async def test_the_list_of_users_that_were_not_due_is_bounded(planned: World) -> None:
+    """However many users a tick checks, it lists fifty."""
+    for number in range(60):
+        await planned.planner.enroll(f"user-{number}", plan="free")
+        await planned.planner.subscribe(f"user-{number}", "news")
+    users = planned.tables.user_stats
+    await planned.sql(sa.update(users).values(last_clustered_at=sa.func.now()))
+    await planned.publish("news", 1)
+    assert (await planned.tick()).examined == 60
+    assert len((await planner_state(planned.engine, planned.declared)).not_due) == 50
 
 
 async def test_the_mode_is_visible_without_redis(planned: World, valkey: Valkey) -> None:

@@ -87,3 +87,15 @@ async def test_unknown_users_and_plans(here: World) -> None:
     await here.change("old", plan="withdrawn")
     explained = await _explained(here, "old")
     assert (explained.plan, explained.situation, explained.conditions) == ("withdrawn", "not due", ())
+
+
+async def test_many_users_are_explained_at_once(here: World) -> None:
+    """Those who exist, each as by themselves."""
+    await here.add_user("ann", "news")
+    await here.add_user("bob", "news", plan="calm")
+    await here.publish("news", 3)
+    explained = await here.planner.explain_all(["ann", "bob", "unknown"])
+    assert {user: (each.plan, each.reason) for user, each in explained.items()} == {
+        "ann": ("free", "novelty"),
+        "bob": ("calm", "novelty"),
+    }

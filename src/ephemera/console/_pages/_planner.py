@@ -20,33 +20,23 @@ from ephemera.console._components import (
 )
 from ephemera.console._connections import Service
 from ephemera.console._formats import NO_VALUE, format_age, format_seconds, format_time, seconds_since
+from ephemera.console._pages._planner_rows import (
+    SITUATIONS,
+    condition_row,
+    not_due_row,
+    plan_row,
+    user_row,
+)
 from ephemera.console._sources import database_errors
 from ephemera.console._view import ConsolePage, View
 from ephemera.operations.formatting import format_count
 from ephemera.operations.inspect import declared_planners
 
 if TYPE_CHECKING:  # they need the extra `sql`
-    from ephemera.operations.inspect import DirtyChannels, EnqueuedUser, PlannerState
-    from ephemera.patterns.planner import Planner, PlannerCondition
+    from ephemera.operations.inspect import DirtyChannels, PlannerState
+    from ephemera.patterns.planner import Planner, UserExplanation
 
 _MAX_TICK_AGE = 180.0  # seconds; ticks run at least every minute
-_SITUATIONS = {
-    "running": "a worker rebuilds the clusters",
-    "enqueued": "enqueued; no worker has begun",
-    "parked": "parked: too many runs failed in a row",
-    "resting": "resting: the last run failed",
-    "inactive": "not due: inactive for too long",
-    "not due": "not due: too little novelty, and clustered recently",
-    "cooldown": "due, but enqueued too recently",
-    "due": "due: the next tick enqueues the user",
-}
-_CONDITIONS = {  # the title, and whether its figures are counts
-    "active": ("Active within", False),
-    "novelty": ("Novelty reached (or time)", True),
-    "time": ("Clustered longer ago than (or novelty)", False),
-    "cooldown": ("Enqueued longer ago than", False),
-    "attempts": ("Failed attempts below", True),
-}
 
 
 def build(view: View) -> None:
@@ -73,6 +63,7 @@ class _PlannerPart:
 
     def __init__(self, view: View, service: Service, planner: Planner) -> None:
         self._service, self._planner = service, planner
+        self._user = ""  # who is explained
         if service.engine is None:
             problem(
                 f"The planner of {service.name} stores its state in SQL",
@@ -81,6 +72,8 @@ class _PlannerPart:
             )
         else:
             self._draw_state()
+            self._draw_explanation(view)
+            self._draw_last_tick()
             view.every(2, self._refresh_state)
         with section(
             "Dirty channels", f"Channels of {service.name} with insights that no tick has processed."
@@ -90,15 +83,13 @@ class _PlannerPart:
                 empty=Empty("No dirty channels", "The last tick processed everything.", icon="done_all"),
             )
         self._draw_plans()
-        if service.engine is not None:
-            self._draw_explanation(view)
         view.every(2, self._refresh_dirty)
 
     def _draw_explanation(self, view: View) -> None:
         with section(
             "Explain a user",
             "Whether the next tick enqueues a user, and why; looking it up changes nothing.",
-        ):
+        ) as self._head:
             with ui.element("form").classes("e-row").on("submit.prevent", self._choose):
                 self._named = ui.input("User").props("dense outlined clearable maxlength=256")
                 ui.button("Explain", icon="search").props('type="submit" unelevated no-caps')
@@ -113,27 +104,34 @@ class _PlannerPart:
                 empty=Empty("No user explained", "Enter a user's id.", icon="person_search"),
             )
             self._conditions.show([])
-        self._user = ""
         self._timer = view.every(2, self._refresh_explanation)
 
     async def _choose(self) -> None:
         self._user = (self._named.value or "").strip()
         await self._timer.now()
 
-    async def _refresh_explanation(self) -> None:
+    async def _choose_row(self, row: dict[str, Any]) -> None:
+        self._named.value = row["user"]
+        await self._choose()
+        self._head.run_method("scrollIntoView", {"block": "center"})
+
+    async def _explain(self, *users: str) -> dict[str, UserExplanation]:
         from ephemera.patterns.planner import BoundPlanner
 
+        planner = BoundPlanner(self._planner, self._service.store, self._service.database)
+        with database_errors(self._service.name):
+            return await planner.explain_all(users)
+
+    async def _refresh_explanation(self) -> None:
         user = self._user
         if not user:
             return
-        planner = BoundPlanner(self._planner, self._service.store, self._service.database)
-        with database_errors(self._service.name):
-            explained = await planner.explain(user)
+        explained = (await self._explain(user)).get(user)
         if explained is None:
             self._explained.show([("User", user), ("Known", "no: there is no such user")])
             self._conditions.show([])
             return
-        text = _SITUATIONS[explained.situation]
+        text = SITUATIONS[explained.situation]
         if explained.until:
             text += f", until {format_time(datetime.fromtimestamp(explained.until / 1000, UTC))}"
         self._explained.show(
@@ -146,25 +144,50 @@ class _PlannerPart:
                 *([("Last error", explained.last_error)] if explained.last_error else []),
             ]
         )
-        self._conditions.show([_condition_row(each) for each in explained.conditions])
+        self._conditions.show([condition_row(each) for each in explained.conditions])
 
     def _draw_state(self) -> None:
         with tiles():
             self._mode, self._tick, self._due = tile("Mode"), tile("Last tick"), tile("Candidates")
             self._enqueued, self._dirty = tile("Enqueued"), tile("Dirty channels")
-        with section("Last tick", "Of the process that led it."):
-            self._facts = facts()
-        with section("Enqueued users", "Users that a tick found due, and that no worker has finished."):
+        with section(
+            "Enqueued users",
+            "Users that a tick found due, and that no worker has finished. Open one to see every condition.",
+        ):
             self._users = table(
                 [
                     Column("user", "User", kind="mono"),
+                    Column("reason", "Reason"),
                     Column("state", "State", kind="badge"),
                     Column("plan", "Plan"),
                     Column("since", "Enqueued", kind="time"),
                     Column("until", "Checked again in", kind="time"),
                 ],
                 empty=Empty("No users enqueued", "The workers have finished all due users.", icon="done_all"),
+                on_open=self._choose_row,
             )
+        with section(
+            "Checked and not due",
+            "The latest users whose novelty a tick counted and that were not due, at most 50. "
+            "Inactive users are often skipped without a count.",
+        ):
+            self._not_due = table(
+                [
+                    Column("user", "User", kind="mono"),
+                    Column("reason", "Reason"),
+                    Column("plan", "Plan"),
+                    Column("at", "Checked", kind="time"),
+                ],
+                empty=Empty(
+                    "No users yet", "No tick has checked a user that was not due.", icon="person_off"
+                ),
+                on_open=self._choose_row,
+                rows_per_page=10,
+            )
+
+    def _draw_last_tick(self) -> None:
+        with section("Last tick", "Of the process that led it."):
+            self._facts = facts()
 
     def _draw_plans(self) -> None:
         with section("Plans", "When an active user is due: after this much novelty, or this much time."):
@@ -178,14 +201,16 @@ class _PlannerPart:
                 ],
                 empty=Empty("No plans", "", icon="list"),
             )
-        plans.show([_plan_row(name, plan) for name, plan in self._planner.plans.items()])
+        plans.show([plan_row(name, plan) for name, plan in self._planner.plans.items()])
 
     async def _refresh_state(self) -> None:
         from ephemera.operations.inspect import planner_state
 
         with database_errors(self._service.name):
             state = await planner_state(self._service.database, self._planner)
-        self._users.show([_user_row(each, state.now) for each in state.users])
+        explained = await self._explain(*(each.user for each in state.users)) if state.users else {}
+        self._users.show([user_row(each, explained.get(each.user), state.now) for each in state.users])
+        self._not_due.show([not_due_row(each, self._planner, state.now) for each in state.not_due])
         self._enqueued.show(f"{state.enqueued:,}", f"{state.due:,} due, {state.postponed:,} postponed")
         self._show_tick(state)
 
@@ -237,53 +262,6 @@ class _PlannerPart:
         )
         if self._service.engine is not None:
             self._dirty.show(f"{dirty.count:,}", "waiting for the next tick")
-
-
-def _user_row(seen: EnqueuedUser, now: datetime) -> dict[str, Any]:
-    return {
-        "id": seen.user,
-        "user": seen.user,
-        "state": "running" if seen.running else "queued",
-        "state_tone": "info" if seen.running else "plain",
-        "plan": seen.plan,
-        "since": "" if seen.since is None else format_age(seen.since, now),
-        "since_sort": 0 if seen.since is None else seconds_since(seen.since, now),
-        "until": format_seconds((seen.until - now).total_seconds()),
-        "until_sort": (seen.until - now).total_seconds(),
-    }
-
-
-def _condition_row(condition: PlannerCondition) -> dict[str, Any]:
-    title, is_count = _CONDITIONS[condition.name]
-
-    def shown(value: int | None) -> str:
-        return "never" if value is None else f"{value:,}" if is_count else format_seconds(value / 1000)
-
-    return {
-        "id": condition.name,
-        "condition": title,
-        "state": "met" if condition.is_met else "not met",
-        "state_tone": "good" if condition.is_met else "plain",
-        "value": shown(condition.value) + ("" if is_count or condition.value is None else " ago"),
-        "value_sort": condition.value or 0,
-        "limit": shown(condition.limit),
-        "limit_sort": condition.limit,
-    }
-
-
-def _plan_row(name: str, plan: Any) -> dict[str, Any]:
-    return {
-        "id": name,
-        "plan": name,
-        "novelty": f"{plan.novelty:,} new",
-        "novelty_sort": plan.novelty,
-        "every": format_seconds(plan.every / 1000),
-        "every_sort": plan.every,
-        "active": format_seconds(plan.active_within / 1000),
-        "active_sort": plan.active_within,
-        "cooldown": format_seconds(plan.cooldown / 1000),
-        "cooldown_sort": plan.cooldown,
-    }
 
 
 PAGE = ConsolePage("/planner", "Planner", "event_repeat", build)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from ephemera.keyspace import Store
-from ephemera.patterns.planner import Planner, Tick
+from ephemera.patterns.planner import NotDueUser, Planner, Tick
 
 MAX_COUNTED_USERS = 10_000
 """Users are counted up to this number."""
@@ -26,8 +27,6 @@ class EnqueuedUser(msgspec.Struct, frozen=True):
 
     user: str
     plan: str
-    pending: int
-    """New insights when the user was clustered last."""
     since: datetime | None
     until: datetime
     """Checked again then, if no worker finishes before."""
@@ -54,9 +53,11 @@ class PlannerState(msgspec.Struct, frozen=True):
     due: int
     """Users to be checked by the next tick, whatever the channels do."""
     postponed: int
-    """Users to be checked later."""
+    """Users to be checked later, without those that are enqueued now."""
     users: tuple[EnqueuedUser, ...]
     """The users enqueued most recently."""
+    not_due: tuple[NotDueUser, ...]
+    """Users that the last ticks found not due, the latest first, without those in `users`."""
 
 
 async def dirty_channels(store: Store, planner: Planner, limit: int = 50) -> DirtyChannels:
@@ -80,9 +81,11 @@ async def planner_state(engine: AsyncEngine, planner: Planner, limit: int = 100)
     own = sa.select(now, state.last_tick, state.examined_at).select_from(
         sa.select(sa.literal(1)).subquery().outerjoin(tables.planner_state, sa.true())
     )
+    # An enqueued user's row has a recheck, too, in case that no worker finishes.
+    waiting = c.enqueued_until.is_(None) | (c.enqueued_until <= now)
     enqueued = (
         sa.select(
-            c.user_id, c.plan, c.pending_insights_count, c.last_enqueued_at, c.enqueued_until,
+            c.user_id, c.plan, c.last_enqueued_at, c.enqueued_until,
             sa.func.coalesce(c.running_until > now, sa.false()),
         )
         .where(c.enqueued_until > now)
@@ -98,9 +101,15 @@ async def planner_state(engine: AsyncEngine, planner: Planner, limit: int = 100)
             examined_at=examined_at if examined_at and examined_at.timestamp() else None,
             enqueued=await _count(sql, c.enqueued_until > now),
             due=await _count(sql, c.recheck_at <= now),
-            postponed=await _count(sql, c.recheck_at > now),
+            postponed=await _count(sql, (c.recheck_at > now) & waiting),
             users=users,
+            not_due=_not_due(last_tick or {}, {each.user for each in users}),
         )
+
+
+def _not_due(last_tick: dict[str, Any], enqueued: set[str]) -> tuple[NotDueUser, ...]:
+    found = msgspec.convert(last_tick.get("not_due", ()), list[NotDueUser])
+    return tuple(each for each in found if each.user_id not in enqueued)
 
 
 async def _count(sql: AsyncConnection, where: sa.ColumnElement[bool]) -> int:

@@ -54,6 +54,7 @@ from ephemera.patterns.planner._simulation import PlanReport, Scenario, Simulati
 from ephemera.patterns.planner._tables import PlannerTables
 from ephemera.patterns.planner._tick import (
     Enqueue,
+    NotDueUser,
     Plan,
     PlannerRetention,
     PlannerTiming,
@@ -75,6 +76,7 @@ __all__ = [
     "Enqueue",
     "Insight",
     "Invalidate",
+    "NotDueUser",
     "OnSave",
     "ParkedUser",
     "Plan",

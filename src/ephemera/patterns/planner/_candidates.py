@@ -27,8 +27,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import sqlalchemy as sa
 
 from ephemera.errors import ConnectionFailed, ServerError
-from ephemera.patterns.planner._queries import PlannerProgress, PlannerRows, Queries
-from ephemera.patterns.planner._tables import milliseconds_of, server_time
+from ephemera.patterns.planner._queries import PlannerProgress, PlannerRows, Queries, UserRow
+from ephemera.patterns.planner._tables import is_one_of, milliseconds_of, server_time
 from ephemera.patterns.planner._tick import Candidates, Mode, Plan, Reason, TickStart, UserFacts, trigger
 from ephemera.patterns.planner._working_set import UserState, WorkingSet, facts_of
 
@@ -283,30 +283,27 @@ class UserExplanation(NamedTuple):
     last_error: str | None
 
 
-async def explain(queries: Queries, plans: dict[str, Plan], user_id: str) -> UserExplanation | None:
-    """Explain a user's situation; None if there is no such user."""
-    known = (await queries.users([user_id])).get(user_id)
-    if known is None:
-        return None
+async def explain(
+    queries: Queries, plans: Mapping[str, Plan], user_ids: Collection[str]
+) -> dict[str, UserExplanation]:
+    """Explain the situations of users, those who exist."""
+    known = await queries.users(user_ids)
     c = queries.tables.user_stats.c
     times = (server_time(), c.running_until, c.enqueued_until, c.retry_at)
-    columns: list[Any] = [*map(milliseconds_of, times), c.attempts, c.last_error]
+    columns: list[Any] = [c.user_id, *map(milliseconds_of, times), c.attempts, c.last_error]
     async with queries.engine.connect() as sql:
-        row = (await sql.execute(sa.select(*columns).where(c.user_id == user_id))).one_or_none()
-    if row is None:
-        return None
-    plan, facts = plans.get(known.facts.plan), known.facts
+        rows = (await sql.execute(sa.select(*columns).where(is_one_of(c.user_id, known)))).all()
+    return {
+        row.user_id: _explained(plans.get(known[row.user_id].facts.plan), known[row.user_id], row, queries)
+        for row in rows
+    }
+
+
+def _explained(plan: Plan | None, known: UserRow, row: sa.Row[Any], queries: Queries) -> UserExplanation:
+    facts, version, max_attempts = known.facts, known.cluster_version, queries.max_attempts
+    user_id, now, running_until, enqueued_until, retry_at, attempts, last_error = tuple(row)
     if plan is None:  # a plan of another release
-        return UserExplanation(
-            user_id, facts.plan, "not due", None, known.cluster_version, (), 0, row.last_error
-        )
-    return _explained(user_id, known.cluster_version, plan, facts, row, queries.max_attempts)
-
-
-def _explained(
-    user_id: str, version: int, plan: Plan, facts: UserFacts, row: sa.Row[Any], max_attempts: int
-) -> UserExplanation:
-    now, running_until, enqueued_until, retry_at, attempts, last_error = tuple(row)
+        return UserExplanation(user_id, facts.plan, "not due", None, version, (), 0, last_error)
     free_at = facts.last_enqueued_at + plan.cooldown if facts.last_enqueued_at else 0
 
     def ago(at: int) -> int | None:

@@ -12,7 +12,7 @@ import logging
 import random
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -226,10 +226,11 @@ class BoundPlanner:
         """
         began = time.perf_counter()
         try:
-            tick = await self._tick(enqueue)
+            runner = TickRunner(self.declared.plans, self.declared.limits, enqueue)
+            tick = await self._tick(runner)
             tick.seconds = time.perf_counter() - began
             if not tick.not_leader:
-                await self._state.save_tick(tick)
+                await self._state.save_tick(tick, runner.not_due)
                 await self._delete_insights()
         except Exception:
             self._status = self._status._replace(failed_ticks=self._status.failed_ticks + 1)
@@ -263,8 +264,7 @@ class BoundPlanner:
                 log.exception("a tick failed; the next one examines the same channels and users")
             await asyncio.sleep(every.total_seconds() * random.uniform(0.9, 1.1))
 
-    async def _tick(self, enqueue: Enqueue) -> Tick:
-        runner = TickRunner(self.declared.plans, self.declared.limits, enqueue)
+    async def _tick(self, runner: TickRunner) -> Tick:
         problem = "Redis is not connected"
         if self._working_set.is_up:
             try:
@@ -303,7 +303,11 @@ class BoundPlanner:
 
     async def explain(self, user_id: str) -> UserExplanation | None:
         """Return why a user is due or is not, by SQL; None for an unknown user. It writes nothing."""
-        return await explain(self._queries, self.declared.plans, user_id)
+        return (await self.explain_all([user_id])).get(user_id)
+
+    async def explain_all(self, user_ids: Collection[str]) -> dict[str, UserExplanation]:
+        """Return why some users are due or are not, those who exist; two queries for all of them."""
+        return await explain(self._queries, self.declared.plans, user_ids)
 
     # Rebuilds
 

@@ -27,7 +27,7 @@ from ephemera.patterns.planner._tables import (
     to_timestamps,
     user_times,
 )
-from ephemera.patterns.planner._tick import ENQUEUED_MS, Plan, Tick, UserFacts
+from ephemera.patterns.planner._tick import ENQUEUED_MS, MAX_NOT_DUE, NotDueUser, Plan, Tick, UserFacts
 
 _FETCHED = 5000  # users that one read of a cursor returns
 _COMMIT_DELAY = 10_000  # milliseconds by which a commit may be later than its insight's time
@@ -332,10 +332,18 @@ class PlannerRows:
         async with self.engine.begin() as sql:
             await sql.execute(forward)
 
-    async def save_tick(self, tick: Tick) -> None:
-        """Store what a tick did, in SQL because Redis may be down."""
+    async def save_tick(self, tick: Tick, not_due: Sequence[NotDueUser] = ()) -> None:
+        """Store what a tick did, in SQL because Redis may be down.
+
+        Most ticks check few users, so those that were not due are kept beside those of earlier ticks.
+        """
+        latest = {each.user_id: msgspec.to_builtins(each) for each in not_due}
         async with self.engine.begin() as sql:
-            await sql.execute(sa.update(self._state).values(last_tick=msgspec.to_builtins(tick)))
+            stored = sa.select(self._state.c.last_tick["not_due"])
+            for each in (await sql.execute(stored)).scalar_one_or_none() or ():
+                latest.setdefault(each["user_id"], each)
+            kept = {**msgspec.to_builtins(tick), "not_due": list(latest.values())[:MAX_NOT_DUE]}
+            await sql.execute(sa.update(self._state).values(last_tick=kept))
 
     async def claim(self, users: Collection[str], now: int) -> set[str]:
         """Mark users as enqueued and return those that were not."""

@@ -175,6 +175,20 @@ class Tick(msgspec.Struct):
     problem: str = ""  # why Redis was not used
 
 
+MAX_NOT_DUE = 50
+"""How many users who were not due one tick lists, and the stored list has."""
+
+
+class NotDueUser(msgspec.Struct, frozen=True):
+    """A user whose novelty a tick counted, and who was not due."""
+
+    user_id: str
+    plan: str
+    why: Literal["inactive", "not due", "cooldown"]
+    pending: int
+    at: int  # milliseconds since 1970, by the server: the tick
+
+
 class TickStart(NamedTuple):
     """The start of a tick: its time, and the channels to examine, each with its mark at that time."""
 
@@ -223,6 +237,8 @@ class TickRunner:
         self._plans = plans
         self._limits = limits
         self._enqueue = enqueue
+        self.not_due: list[NotDueUser] = []
+        """Some users that were not due, for operators to see why."""
 
     async def run(self, source: TickSource) -> Tick:
         """Run one tick on a source."""
@@ -266,8 +282,19 @@ class TickRunner:
             if plan and reason:
                 due[user] = Task(user, reason, facts.pending)
                 priorities[user] = plan.priority
-            elif recheck_at:
-                rechecks[user] = recheck_at
+            else:
+                if recheck_at:
+                    rechecks[user] = recheck_at
+                if plan and len(self.not_due) < MAX_NOT_DUE:
+                    self.not_due.append(_not_due(user, plan, facts, now, bool(recheck_at)))
         due = dict(sorted(due.items(), key=lambda item: -priorities[item[0]]))
         cleared = [user for user in chunk.rechecked if user not in due and user not in rechecks]
         return due, rechecks, cleared
+
+
+def _not_due(user: str, plan: Plan, facts: UserFacts, now: int, is_cooldown: bool) -> NotDueUser:
+    is_inactive = now - facts.last_active_at > plan.active_within
+    why: Literal["inactive", "not due", "cooldown"] = (
+        "cooldown" if is_cooldown else "inactive" if is_inactive else "not due"
+    )
+    return NotDueUser(user, facts.plan, why, facts.pending, now)
