@@ -21,7 +21,7 @@ from ephemera_services.identity.security_log import Origin, SecurityEvent, recor
 from ephemera_services.identity.sign_ins import SignIns
 from ephemera_services.identity.tables import AnyRow, mail_tokens, sign_ins, users
 from ephemera_services.identity.user_events import UserEvents
-from ephemera_services.identity.user_locks import lock_user
+from ephemera_services.identity.user_locks import keeping_an_administrator, lock_user
 from ephemera_services.runtime import problem
 
 _BAD_CODE = (
@@ -113,11 +113,15 @@ class AccountChanges:
         self._mailer.wake()
         await self._accounts.changed(str(user.id))
 
-    async def set_role(self, user_id: UUID, role: str, origin: Origin) -> int:
-        """Set a user's role, and end all sign-ins, whose tokens carry the old one; their number."""
+    async def set_role(self, user_id: UUID, role: str, by: UUID, origin: Origin) -> int:
+        """Set a user's role, and end all sign-ins, whose tokens carry the old one; their number.
+
+        Like a block and a deletion, 409 for the last administrator, and 403 unless `by` still is one.
+        """
 
         async def change(sql: AsyncConnection) -> None:
-            await sql.execute(_updated(user_id, role=role))
+            async with keeping_an_administrator(sql, by):
+                await sql.execute(_updated(user_id, role=role))
             await record(sql, user_id, "role_changed", origin)
             await self._events.role_changed(sql, user_id, role)
 
@@ -131,11 +135,13 @@ class AccountChanges:
             user_id, lambda sql: record(sql, user_id, "all_sessions_ended", origin)
         )
 
-    async def block(self, user_id: UUID, origin: Origin) -> int:
+    async def block(self, user_id: UUID, by: UUID, origin: Origin) -> int:
         """End all sign-ins of a user and permit no new one; their number."""
 
         async def change(sql: AsyncConnection) -> None:
-            await sql.execute(_updated(user_id, blocked_at=func.coalesce(users.c.blocked_at, func.now())))
+            since = func.coalesce(users.c.blocked_at, func.now())
+            async with keeping_an_administrator(sql, by):
+                await sql.execute(_updated(user_id, blocked_at=since))
             await sql.execute(delete(mail_tokens).where(mail_tokens.c.user_id == user_id))
             await record(sql, user_id, "blocked", origin)
 
@@ -148,8 +154,8 @@ class AccountChanges:
             await sql.execute(_updated(user_id, blocked_at=None))
             await record(sql, user_id, "unblocked", origin)
 
-    async def delete(self, user: AnyRow) -> None:
-        """Delete a user with everything that belongs to them.
+    async def delete(self, user: AnyRow, by: UUID | None = None) -> None:
+        """Delete a user with everything that belongs to them, by an administrator or by themselves.
 
         Their ended sign-ins stay for an hour without the address and the browser, for `revocation_feed`.
         """
@@ -157,7 +163,8 @@ class AccountChanges:
         async def change(sql: AsyncConnection) -> None:
             mine = update(sign_ins).where(sign_ins.c.user_id == user.id)
             await sql.execute(mine.values(ip_address="", user_agent=""))
-            await sql.execute(delete(users).where(users.c.id == user.id))
+            async with keeping_an_administrator(sql, by):
+                await sql.execute(delete(users).where(users.c.id == user.id))
             await self._events.deleted(sql, user.id)
             await self._mailer.request(sql, "deleted", user.email)
 

@@ -64,14 +64,15 @@ async def user(user_id: UUID, admin: Admin) -> AccountView:
 async def delete_user(user_id: UUID, admin: Admin) -> None:
     """Delete a user with everything that belongs to them, for good."""
     _refuse_oneself(user_id, admin)
-    await admin.service.changes.delete(await admin.service.accounts.by_id(user_id))
+    await admin.service.changes.delete(await admin.service.accounts.by_id(user_id), admin.user_id)
 
 
 @router.put("/users/{user_id}/block", responses=problems(403, 404, 409))
 async def block_user(user_id: UUID, admin: Admin, request: Request) -> Ended:
     """End all sign-ins of a user, and refuse new ones until they are unblocked. Idempotent."""
     _refuse_oneself(user_id, admin)
-    return Ended(ended=await admin.service.changes.block(user_id, _origin(admin, request)))
+    ended = await admin.service.changes.block(user_id, admin.user_id, _origin(admin, request))
+    return Ended(ended=ended)
 
 
 @router.delete("/users/{user_id}/block", status_code=204, responses=problems(403, 404))
@@ -100,10 +101,14 @@ async def end_user_sessions(user_id: UUID, admin: Admin, request: Request) -> En
     return Ended(ended=await admin.service.changes.end_sign_ins(user_id, _origin(admin, request)))
 
 
-@router.put("/users/{user_id}/role", responses=problems(403, 404))
+@router.put("/users/{user_id}/role", responses=problems(403, 404, 409))
 async def change_role(user_id: UUID, form: RoleForm, admin: Admin, request: Request) -> Ended:
-    """Set a user's role, and end all their sign-ins, whose tokens carry the old one. Idempotent."""
-    return Ended(ended=await admin.service.changes.set_role(user_id, form.role, _origin(admin, request)))
+    """Set a user's role, and end all their sign-ins, whose tokens carry the old one. Idempotent.
+
+    409 for the last administrator who is not blocked.
+    """
+    changes, origin = admin.service.changes, _origin(admin, request)
+    return Ended(ended=await changes.set_role(user_id, form.role, admin.user_id, origin))
 
 
 @router.delete("/cache/profiles/{user_id}", status_code=204, responses=problems(403))

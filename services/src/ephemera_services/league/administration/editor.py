@@ -28,7 +28,8 @@ from ephemera_services.league.keys import (
     AdminEvent,
     Session,
 )
-from ephemera_services.runtime import problem
+from ephemera_services.league.tables import users
+from ephemera_services.runtime import advisory_lock, problem
 
 _LOCK_TIMEOUT = 10.0  # seconds to wait for another change of results
 _BATCH = 500
@@ -99,6 +100,8 @@ class Editor:
             await authorize(sql, change)
         async with self.changing_results(rows, change.match_id), self._engine.begin() as sql:
             await authorize(sql, change)  # again: the match may be final by now
+            if any(row.table == "users" for row in rows):
+                await require_administrator(sql, by)
             return await undo(sql, by, change)
 
     async def change(self, change_id: int) -> Any:
@@ -133,6 +136,18 @@ def refuse_own_account(rows: Sequence[RowChange], by: Session) -> None:
     """409 if a change is one of the caller's own account: no one locks themselves out."""
     if any(row.table == "users" and row.id == int(by.user_id) for row in rows):
         raise problem(409, "Your own account is changed by another administrator.")
+
+
+async def require_administrator(sql: AsyncConnection, by: Session) -> None:
+    """Begin a change of a user; 403 if the caller is no administrator any more, so that one always remains.
+
+    Such changes run one after the other: of two administrators who demote each other at once, the second is
+    refused. No one demotes or blocks themselves (`refuse_own_account`).
+    """
+    await advisory_lock(sql, "administrators of the league")
+    caller = select(users.c.id).where(users.c.id == int(by.user_id), users.c.role == "admin")
+    if (await sql.execute(caller.where(users.c.blocked_at.is_(None)))).one_or_none() is None:
+        raise problem(403, "You are no administrator any more.")
 
 
 def _batches(pages: Sequence[PageRef]) -> Iterator[Sequence[PageRef]]:

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ephemera_services.league.access import Admin, Service
 from ephemera_services.league.administration import views
-from ephemera_services.league.administration.editor import refuse_own_account
+from ephemera_services.league.administration.editor import refuse_own_account, require_administrator
 from ephemera_services.league.administration.edits import recorded
 from ephemera_services.league.administration.forms import (
     CachedResource,
@@ -107,6 +107,7 @@ async def user_list(
 async def change_user(user_id: Id, form: UserChange, admin: Admin, service: Service) -> None:
     """Give a role, block or unblock: all sessions of the user end. Not of your own account."""
     async with service.editor.edit(admin, "change of a user") as edit:
+        await require_administrator(edit.sql, admin)
         values: dict[str, Any] = {} if form.role is None else {"role": form.role}
         if form.blocked is not None:
             blocked = await edit.sql.execute(select(users.c.blocked_at).where(users.c.id == user_id))
