@@ -10,7 +10,7 @@ import pytest
 from ephemera.console._audit_markdown import as_markdown
 from ephemera.embedded import Valkey
 from ephemera.keyspace import Catalogue, fixed
-from ephemera.operations.audit import KeyspaceReport, audit, read_report
+from ephemera.operations.audit import KeyspaceReport, as_html, audit, compare_reports, read_report
 from tests.cli.commands import ephemera
 
 catalogue = Catalogue("savings")
@@ -52,18 +52,25 @@ async def test_savings_are_estimated_from_the_sample(filled: Valkey) -> None:
 
 
 async def test_slow_commands_are_shown_by_pattern_without_arguments(filled: Valkey) -> None:
-    """The command and its keyspace are named, never a key or a value."""
+    """The command and its keyspace, or the shape of undeclared keys, are named, never a key or a value."""
     filled.ask("CONFIG", "SET", "slowlog-log-slower-than", 0)
     try:
         filled.ask("SET", "text:secret-name", "secret-value", "EX", 60)
-        filled.ask("SET", "unknown:secret-name", "secret-value", "EX", 60)
+        for number in range(30):
+            filled.ask("SET", f"order:{number}:paid", "secret-value", "EX", 60)
+        filled.ask("GET", "secret-name")
     finally:
         filled.ask("CONFIG", "SET", "slowlog-log-slower-than", 10_000)
     assert (await audit(filled.url, [catalogue])).slow_commands == []
     report = await audit(filled.url, [catalogue], slow_log=True)
     slow = {(each.command, each.keyspace): each.times for each in report.slow_commands}
     assert slow["SET", "text:{id}"] == 1
-    assert slow["SET", None] == 1
+    assert slow["SET", "order:{order_id}:paid"] == 30
+    assert slow["GET", None] == 1
+    without = await audit(filled.url, [], slow_log=True)
+    assert ("SET", "order:{order_id}:paid") in {
+        (each.command, each.keyspace) for each in without.slow_commands
+    }
     assert "secret" not in str(report.slow_commands)
 
 
@@ -100,3 +107,20 @@ def test_html_and_markdown_have_every_table_and_command(filled: Valkey, tmp_path
         assert finding.why in document
         assert all(f"`{command}`" in document for command in finding.commands)
     assert any(finding.commands for finding in report.findings)
+
+
+async def test_memory_and_growth_of_undeclared_shapes_are_known(own_valkey: Valkey) -> None:
+    """Without a catalogue each shape has its bytes, and a comparison shows by how much they grew."""
+    own_valkey.ask("FLUSHALL")
+    for number in range(20):
+        own_valkey.ask("SET", f"order:{number}:paid", "x" * 1000)
+    earlier = await audit(own_valkey.url, [])
+    (shape,) = earlier.unknown.shapes
+    assert shape.size is not None
+    assert 20_000 < shape.size.value < 30_000
+    for number in range(20, 40):
+        own_valkey.ask("SET", f"order:{number}:paid", "x" * 1000)
+    (change,) = compare_reports(earlier, await audit(own_valkey.url, [])).changes
+    assert (change.pattern, change.keys_before, change.keys) == ("order:{order_id}:paid", 20, 40)
+    assert 1.8 * change.size_before < change.size < 2.2 * change.size_before
+    assert "order:{order_id}:paid, undeclared" in as_html(earlier)

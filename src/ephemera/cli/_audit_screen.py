@@ -104,7 +104,8 @@ def _unknown(report: AuditReport) -> Group:
         title += f", {_size(unknown.size)}, {_about(unknown.without_ttl)} of them without a TTL"
     table = _table(title, "shape", "keys", "types", "examples")
     for shape in unknown.shapes[:_MAX_SHAPES]:
-        table.add_row(_shape(shape), f"{shape.keys:,}", ", ".join(shape.types), _examples(shape))
+        keys = f"{shape.keys:,}" + (f"\n[dim]{format_size(shape.size.value)}[/]" if shape.size else "")
+        table.add_row(_shape(shape), keys, ", ".join(shape.types), _examples(shape))
     more = len(unknown.shapes) - _MAX_SHAPES
     return (
         Group(table, Text(f"and {more} more shapes; --json has all", style="dim"))

@@ -43,12 +43,18 @@ def as_markdown(report: AuditReport) -> str:
     ]
     if report.unknown.keys:
         shapes = (
-            (_code(each.pattern or each.reason or ""), f"{each.keys:,}", ", ".join(each.types))
+            (
+                _code(each.pattern or each.reason or ""),
+                each.library or "",
+                f"{each.keys:,}",
+                _size(each.size),
+                ", ".join(each.types),
+            )
             for each in report.unknown.shapes
         )
         parts += [
             f"## {format_count(report.unknown.keys, 'undeclared key')}",
-            _table(("shape", "keys", "types"), shapes),
+            _table(("shape", "library", "keys", "bytes", "types"), shapes),
         ]
     for table in (servers_table(report.servers), *report_tables(report)):
         rows = ((_code(row[0]), *map(_plain, row[1:])) for row in table.rows)

@@ -59,7 +59,7 @@ async def audit(
             servers, keyspaces, options or SurveyOptions(), decodability_reader, on_progress
         )
         nodes = [scan.node for scan in result.scans if slow_log and not scan.error]
-        slow = await slow_commands(nodes, keyspaces)
+        slow = await slow_commands(nodes, keyspaces, result.shapes.shapes())
     return msgspec.structs.replace(_report(result, catalogues, role, acceptances), slow_commands=slow)
 
 

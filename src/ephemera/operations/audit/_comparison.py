@@ -49,9 +49,9 @@ def _time(report: AuditReport) -> datetime:
 
 
 def _totals(report: AuditReport) -> Mapping[str, tuple[int, float]]:
-    """Keys and bytes by pattern; of undeclared shapes only the keys are known."""
+    """Keys and bytes by pattern."""
     declared = ((each.pattern, each.keys, each.size) for each in report.keyspaces)
-    shapes = ((each.pattern or each.reason or "", each.keys, None) for each in report.unknown.shapes)
+    shapes = ((each.pattern or each.reason or "", each.keys, each.size) for each in report.unknown.shapes)
     return {pattern: (keys, size.value if size else 0.0) for pattern, keys, size in (*declared, *shapes)}
 
 

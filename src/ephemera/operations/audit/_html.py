@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from ephemera.operations.audit._keyspaces import TTL_BUCKETS
-from ephemera.operations.audit._report import AuditReport, Finding, KeyspaceReport
+from ephemera.operations.audit._report import AuditReport, Finding, KeyspaceReport, UnknownShape
 from ephemera.operations.audit._report_tables import ReportTable, report_tables, servers_table
 from ephemera.operations.formatting import format_count, format_size
 
@@ -37,14 +37,13 @@ def as_html(report: AuditReport) -> str:
     seen = report.coverage
     part = "all" if seen.complete else "a part"
     summary = f"{format_count(seen.names, 'name')} ({part} of {format_count(seen.keys, 'key')}), {report.at}"
-    largest = sorted(report.keyspaces, key=_size, reverse=True)[:_MAX_BARS]
     declared = [
-        f"<h2>Memory by keyspace</h2>{_bars([(each.pattern, _size(each)) for each in largest if each.keys])}",
         f"<h2>TTLs of sampled keys</h2>{_bars(_ttls(report.keyspaces), sizes=False)}",
     ]
     sections = [
         f"<h1>Audit of {escape(name)}</h1><p>{escape(summary)}</p>",
         f"<h2>Findings</h2>{_findings(report.findings)}",
+        f"<h2>Memory</h2>{_bars(_memory(report))}",
         *(declared if report.catalogues else []),
         f"<h2>Undeclared keys</h2>{_bars(_undeclared(report), sizes=False)}",
         *map(_table, (servers_table(report.servers), *report_tables(report))),
@@ -100,8 +99,16 @@ def _bars(values: Sequence[tuple[str, float]], *, sizes: bool = True) -> str:
     return f"<table>{''.join(rows)}</table>"
 
 
-def _size(keyspace: KeyspaceReport) -> float:
-    return keyspace.size.value if keyspace.size else 0.0
+def _memory(report: AuditReport) -> list[tuple[str, float]]:
+    """The bytes of declared and undeclared keys, largest first."""
+    sizes = [(each.pattern, each.size) for each in report.keyspaces if each.keys]
+    sizes += [(f"{_name(each)}, undeclared", each.size) for each in report.unknown.shapes]
+    known = [(name, size.value) for name, size in sizes if size is not None]
+    return sorted(known, key=lambda each: -each[1])[:_MAX_BARS]
+
+
+def _name(shape: UnknownShape) -> str:
+    return f"{shape.pattern or shape.reason}{f' ({shape.library})' if shape.library else ''}"
 
 
 def _ttls(keyspaces: Iterable[KeyspaceReport]) -> list[tuple[str, float]]:
@@ -113,7 +120,4 @@ def _ttls(keyspaces: Iterable[KeyspaceReport]) -> list[tuple[str, float]]:
 
 
 def _undeclared(report: AuditReport) -> list[tuple[str, float]]:
-    return [
-        (f"{shape.pattern or shape.reason}{f' ({shape.library})' if shape.library else ''}", shape.keys)
-        for shape in report.unknown.shapes[:_MAX_BARS]
-    ]
+    return [(_name(shape), shape.keys) for shape in report.unknown.shapes[:_MAX_BARS]]

@@ -71,7 +71,7 @@ class KeyspaceReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SlowCommand(msgspec.Struct, frozen=True, kw_only=True):
-    """A command of the slow logs on keys of one keyspace; None: of none that is declared."""
+    """A command of the slow logs on keys of one keyspace, or undeclared shape; None: of no known key."""
 
     command: str
     keyspace: str | None
@@ -88,6 +88,7 @@ class UnknownShape(msgspec.Struct, frozen=True, kw_only=True):
     keys: int
     examples: list[str]  # empty when they look like secrets
     types: list[str]  # seen in the sample
+    size: Interval | None = None  # of all its keys
     library: str | None = None  # that writes them
     purpose: str = ""
     role: Role | None = None

@@ -13,7 +13,7 @@ from ephemera.operations.audit._report import Finding, UnknownKeys, UnknownShape
 from ephemera.operations.audit._servers import KeyUse
 from ephemera.operations.formatting import format_count, format_keys
 from ephemera.operations.libraries import Identified, confirmed, identify
-from ephemera.operations.survey import Interval, Survey, estimate_matches, estimate_sum
+from ephemera.operations.survey import Interval, SampledKey, Survey, estimate_matches, estimate_sum
 
 _MAX_EXAMPLES = 5
 
@@ -60,7 +60,7 @@ def undeclared_uses(unknown: UnknownKeys) -> list[KeyUse]:
 def _shapes(result: Survey, sensitive: set[str]) -> list[UnknownShape]:
     shapes, others = result.shapes.shapes(), result.shapes.undeclarable()
     templates = [shape.template for shape in shapes]
-    types = _types(result, templates)
+    inspected = _inspected(result, templates)
     examples = [*(shape.examples for shape in shapes), *(each.examples for each in others)]
     found = confirmed(_identify(result, each) for each in examples)
     fitting = [
@@ -69,8 +69,8 @@ def _shapes(result: Survey, sensitive: set[str]) -> list[UnknownShape]:
             reason=None,
             keys=shape.count,
             examples=[] if shape.secret or _head(template) in sensitive else format_keys(shape.examples),
-            types=sorted(types[position]),
-            **_writer(result, shape.examples, found[position]),
+            **_seen(inspected[position], shape.count),
+            **_writer(found[position]),
         )
         for position, (shape, template) in enumerate(zip(shapes, templates, strict=True))
     ]
@@ -80,8 +80,8 @@ def _shapes(result: Survey, sensitive: set[str]) -> list[UnknownShape]:
             reason=each.reason,
             keys=each.count,
             examples=format_keys(key for key in each.examples if not _starts_like(key, sensitive)),
-            types=sorted(types[len(shapes)]),
-            **_writer(result, each.examples, identified),
+            **_seen([result.examples[key] for key in each.examples if key in result.examples], each.count),
+            **_writer(identified),
         )
         for each, identified in zip(others, found[len(shapes) :], strict=True)
     ]
@@ -92,6 +92,11 @@ class _Writer(TypedDict):
     library: str | None
     purpose: str
     role: Role | None
+
+
+class _Seen(TypedDict):
+    types: list[str]
+    size: Interval | None
     permanent: bool
 
 
@@ -102,24 +107,33 @@ def _identify(result: Survey, examples: Iterable[bytes]) -> Identified | None:
     return min(found, key=lambda each: each.keys.role != "queue", default=None)
 
 
-def _writer(result: Survey, examples: Iterable[bytes], found: Identified | None) -> _Writer:
-    inspected = [result.examples[key] for key in examples if key in result.examples]
+def _writer(found: Identified | None) -> _Writer:
     return _Writer(
         library=found.library.name if found else None,
         purpose=found.keys.purpose if found else "",
         role=found.keys.role if found else None,
-        permanent=any(key.ttl == -1 for key in inspected),
     )
 
 
-def _types(result: Survey, templates: Sequence[Template]) -> list[set[str]]:
-    """The types of the sampled keys by shape, the last for those that fit none."""
+def _seen(keys: Sequence[SampledKey], count: int) -> _Seen:
+    """What the inspected keys of a shape tell about all of them."""
+    sizes = [key.size for key in keys if key.size is not None]
+    return _Seen(
+        types=sorted({key.type for key in keys}),
+        size=estimate_sum(sizes, count) if sizes else None,
+        permanent=any(key.ttl == -1 for key in keys),
+    )
+
+
+def _inspected(result: Survey, templates: Sequence[Template]) -> list[list[SampledKey]]:
+    """The inspected keys by shape: those drawn for it, and those of the sample of all undeclared keys."""
     which = Classifier((template, position) for position, template in enumerate(templates))
-    types: list[set[str]] = [set() for _ in range(len(templates) + 1)]
-    for key in (*result.unknown.keys, *result.examples.values()):
+    found: list[list[SampledKey]] = [[] for _ in templates]
+    for key in ({key.key: key for key in result.unknown.keys} | result.examples).values():
         position = which(key.key)
-        types[len(templates) if position is None else position].add(key.type)
-    return types
+        if position is not None:
+            found[position].append(key)
+    return found
 
 
 def _head(template: Template) -> str:
