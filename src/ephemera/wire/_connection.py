@@ -34,6 +34,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, cast
 import hiredis
 
 from ephemera.errors import LoopMisuse, ServerError
+from ephemera.wire._busy_polling import BusyPolling
 from ephemera.wire._commands import Arg
 from ephemera.wire._latency_sample import LatencySample
 from ephemera.wire._packed_commands import pack, packing_error, unpack_command
@@ -170,6 +171,7 @@ class Connection(asyncio.Protocol):
         self._bytes = 0  # in `_sent`
         self._batch = _BATCH
         self._sent_commands: list[bytes] | None = None
+        self._polling = BusyPolling(loop, self.waiting)
         self._queued: deque[tuple[bytes | tuple[Arg, ...], ReplyHandler]] = deque()
         self._reader = hiredis.Reader(
             protocolError=hiredis.ProtocolError, replyError=ServerError, notEnoughData=_INCOMPLETE
@@ -365,7 +367,8 @@ class Connection(asyncio.Protocol):
         if len(self.waiting) == len(out):
             stall.progress_at = self._loop.time()
         data = out[0] if len(out) == 1 else b"".join(out)
-        self._sent.append((out, len(data), monotonic()))
+        now = monotonic()
+        self._sent.append((out, len(data), now))
         self._sent_count += len(out)
         self._bytes += len(data)
         left = self._max_calls - len(self.waiting)
@@ -374,6 +377,8 @@ class Connection(asyncio.Protocol):
             self.at_limit, self.ready = True, False
         stall.written += len(data)
         self._transport.write(data)
+        if len(self.waiting) == 1:
+            self._polling.start(now)
         if stall.timer is None:
             stall.start()
 
