@@ -152,6 +152,25 @@ async def test_missed_runs_are_handled_by_the_policy(
             assert runs[-1] == now.replace(second=0)
 
 
+@pytest.mark.parametrize("missed", ["skip", "one", "all"])
+@pytest.mark.parametrize(("lag", "expected"), [(0.0, 1), (1.01, 2), (3.2, 4)])
+def test_short_intervals_lose_no_run_between_two_passes(missed: Any, lag: float, expected: int) -> None:
+    """A pass is a second and its work after the one before, and after a change of leaders three more."""
+    first = datetime(2026, 1, 1, 12, 0, 10, tzinfo=UTC)
+    for when in (Every(timedelta(seconds=1), missed=missed), Cron("* * * * * *", missed=missed)):
+        _, schedule = make(when)
+        runs = schedule.due(first, first + timedelta(seconds=lag))
+        assert runs == [first + timedelta(seconds=number) for number in range(expected)]
+
+
+def test_a_run_on_time_stands_for_the_missed_ones_before_it() -> None:
+    """After an outage of an hour there is one job for each run of the last five seconds, and no other."""
+    first = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    _, schedule = make(Every(timedelta(seconds=2)))
+    now = first + timedelta(hours=1, seconds=1)
+    assert schedule.due(first, now) == [now - timedelta(seconds=late) for late in (5, 3, 1)]
+
+
 async def test_a_backlog_of_missed_runs_is_enqueued_in_one_transaction(jobs: BoundJobs) -> None:
     """Each run has a job of its own."""
     _, schedule = make(Every(MINUTE, missed="all"))

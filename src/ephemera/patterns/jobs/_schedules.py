@@ -10,9 +10,10 @@ inserts the jobs of those that are due. Two processes cannot both do that: the t
 only if it still has the run that was read, and the id of a job is made from its schedule and its run, so that
 the primary key of the jobs refuses the same run a second time.
 
-*Missed runs.* If no worker was up when runs were due, `missed` says what happens: `"one"` enqueues one job
-for the newest of them, `"skip"` none unless it is less than a minute old, and `"all"` one for each of the
-newest 100.
+*Missed runs.* A run that is less than five seconds late was not missed: passes are a second apart, and a new
+leader takes three to be elected. Each of these has its job. If no worker was up when runs were due, `missed`
+says what happens: `"one"` enqueues one job for the newest of them, unless a run that was not missed stands
+for it; `"skip"` none unless it is less than a minute old; and `"all"` one for each of the newest 100.
 
 *Daylight saving time* is handled as by Debian's cron: a job for a time that the clock skips runs right after
 the change, one for a time that occurs twice runs once. Expressions with `*` for minutes or hours run by
@@ -27,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Any, Literal
 from uuid import UUID, uuid5
 from zoneinfo import ZoneInfo
@@ -45,8 +46,10 @@ from ephemera.patterns.jobs._tables import JobTables
 MissedRuns = Literal["skip", "one", "all"]
 MAX_MISSED = 100
 """Missed runs that `missed="all"` catches up with."""
-GRACE = timedelta(minutes=1)
+ON_TIME = timedelta(seconds=5)
 """A run that is not older was not missed."""
+GRACE = timedelta(minutes=1)
+"""A missed run that is not older is not skipped, if it is the newest."""
 _ABANDONED = timedelta(seconds=5)
 """How late a run is, beyond `overdue`, if no process that runs has its schedule's definition."""
 _FORGOTTEN = timedelta(days=1)
@@ -151,13 +154,13 @@ class Schedule:
 
     def due(self, first: datetime, now: datetime) -> list[datetime]:
         """Of the runs from `first` on that are due now, those to enqueue jobs for."""
-        limit = MAX_MISSED if self.when.missed == "all" else 1
         later = takewhile(lambda run: run > first, self.when.runs_before(now))
-        runs = [run for run, _ in zip(later, range(limit), strict=False)]
-        chosen = [*runs, first][:limit]
+        runs = [*islice(later, MAX_MISSED), first][:MAX_MISSED]
+        if self.when.missed != "all":
+            runs = [run for run in runs if now - run <= ON_TIME] or runs[:1]
         if self.when.missed == "skip":
-            chosen = [run for run in chosen if now - run <= GRACE]
-        return chosen[::-1]
+            runs = [run for run in runs if now - run <= GRACE]
+        return runs[::-1]
 
     def job_at(self, table: str, run: datetime) -> NewJob:
         """The job of one run; its id is the same in every process."""
