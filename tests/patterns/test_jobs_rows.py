@@ -77,6 +77,17 @@ async def test_sql_refuses_every_write_with_an_older_fence(jobs: BoundJobs) -> N
     assert await jobs._backend.queries.steps(row.id) == {}
 
 
+@pytest.mark.parametrize("late_first", [True, False])
+async def test_a_late_result_in_the_same_statement_is_not_the_jobs(jobs: BoundJobs, late_first: bool) -> None:
+    """A process may complete two attempts of one job at once; the result is that of the newer fence."""
+    row = await claimed(jobs, LAPSED)
+    new = await jobs._backend.rows.claim(row.id, "one", LEASE)
+    assert new is not None
+    both = [CompletedJob(row.id, row.fence, '"late"'), CompletedJob(row.id, new.fence, '"newer"')]
+    (done,) = await jobs._backend.rows.complete(both if late_first else both[::-1])
+    assert (done.result, done.fence) == ("newer", new.fence)
+
+
 async def test_a_cancelled_job_is_refused_to_its_worker_and_to_others(jobs: BoundJobs) -> None:
     """Cancelling raises the fence: its worker can record nothing more, and no worker can claim it."""
     row = await claimed(jobs, LAPSED)

@@ -171,12 +171,13 @@ class JobRows:
         given = _unnested(
             "given",
             id=[job.id for job in done],
+            fence=[job.fence for job in done],
             result=[job.result for job in done],
             error=[job.error for job in done],
         )
         statement = (
             update(self._jobs)
-            .where(c.id == chosen.c.id, c.id == given.c.id)
+            .where(c.id == chosen.c.id, c.id == given.c.id, c.fence == given.c.fence)
             .values(
                 state="done",
                 result=cast(given.c.result, JSONB),
