@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ephemera import Catalogue, Store, keyspace
+from ephemera.embedded import valkey
 from ephemera.errors import InvalidValue, ServerError
 from ephemera.patterns.events import Delivery, DeliveryPolicy, Events, IdleTime, Pause, Redeliver
 from tests.patterns.event_fixtures import (
@@ -208,6 +209,33 @@ async def test_another_failure_of_the_trial_resumes_the_group(store: Store, key:
         assert not consumer.paused
     (letter,) = await store[BRIEF].dead_letters(name=key)
     assert (letter.error, letter.deliveries) == ("ValueError: its own", 3)
+
+
+@pytest.mark.standalone("it changes the rights of the one server's user")
+async def test_a_group_resumes_although_the_first_attempt_to_resume_it_failed(key: str) -> None:
+    """The trial succeeded, but its consumer could not remove the pause: another event is tried."""
+    dependency = Dependency()
+
+    async def paused() -> bool:
+        return consumer.paused
+
+    async def tried() -> bool:
+        return bool(dependency.deliveries)
+
+    with valkey() as own:
+        async with keyspace.connect(own.url, CATALOGUE, OWN) as store:
+            actions = {DependencyDown: SOON}
+            async with store[FRAGILE].consume("g", dependency, on_error=actions, name=key) as consumer:
+                await store[FRAGILE].publish_many(users(5), name=key)
+                await until(paused)
+                own.ask("ACL", "SETUSER", "default", "-hdel")
+                dependency.up = True
+                await until(tried)
+                await store.call("PING")  # the refusal of HDEL was read
+                assert consumer.paused
+                own.ask("ACL", "SETUSER", "default", "+hdel")
+                await settled(store, FRAGILE, within=20, name=key)
+                assert not consumer.paused
 
 
 async def test_single_failures_do_not_pause_a_group(store: Store, key: str) -> None:

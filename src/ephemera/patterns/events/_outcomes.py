@@ -231,7 +231,11 @@ class Breaker:
 
     async def close(self) -> None:
         """Resume the group."""
-        await self._member.client.call("HDEL", self._member.keys.paused, self._member.group)
+        try:
+            await self._member.client.call("HDEL", self._member.keys.paused, self._member.group)
+        except EphemeraError:
+            self.trial = None  # this one is over, and the next one resumes the group
+            raise
         self._resume()
 
     async def refresh(self, *, has_event: bool) -> bool:
