@@ -8,14 +8,16 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
+from fastapi import FastAPI, HTTPException
 from sqlalchemy.exc import OperationalError
 
 from ephemera.errors import Unavailable
-from ephemera.web import security_headers
+from ephemera.keyspace import connect
+from ephemera.web import LimitMiddleware, security_headers
 from ephemera_services.runtime.logs import REQUEST_ID
 from ephemera_services.runtime.middleware import RequestLogging
 from ephemera_services.runtime.problem_documents import install_problem_handlers, problem
+from tests.patterns.limit_fixtures import CATALOGUE, CLOSED, LIMITS
 
 SECRET = "hunter2"
 FAILURES: dict[str, tuple[Exception, str]] = {
@@ -25,6 +27,7 @@ FAILURES: dict[str, tuple[Exception, str]] = {
         "OperationalError: connection refused",
     ),
     "busy": (problem(503, "Too many sign-ins at once."), "Too many sign-ins at once."),
+    "framework": (HTTPException(503, "No worker is left."), "No worker is left."),
 }
 
 
@@ -38,10 +41,12 @@ def lines() -> Iterator[list[tuple[str | None, str]]]:
             logged.append((REQUEST_ID.get(), record.getMessage()))
 
     handler = Kept(logging.WARNING)
-    logger = logging.getLogger("ephemera_services")
-    logger.addHandler(handler)
+    loggers = [logging.getLogger(name) for name in ("ephemera_services", "ephemera.web")]
+    for logger in loggers:
+        logger.addHandler(handler)
     yield logged
-    logger.removeHandler(handler)
+    for logger in loggers:
+        logger.removeHandler(handler)
 
 
 def application() -> Any:
@@ -76,3 +81,22 @@ async def test_ops3_every_503_has_its_reason_and_the_requests_id(
     assert line.startswith(f"answered with 503: {reason}")
     assert SECRET not in line
     assert "10.0.0.7" not in response.text
+
+
+async def test_ops3_a_limit_that_cannot_be_counted_has_its_reason(
+    lines: list[tuple[str | None, str]],
+) -> None:
+    """The middleware that answers itself while Redis is down logs the rule, under the request's id."""
+    async with connect("redis://127.0.0.1:1", CATALOGUE, required=False) as store:
+        limited = LimitMiddleware(application(), lambda _: store[LIMITS], lambda _: [CLOSED.on("1.2.3.4")])
+        app = RequestLogging(limited, headers=security_headers())
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x") as client:
+            response = await client.get("/fails/busy")
+    assert response.status_code == 503
+    found = [(request_id, line) for request_id, line in lines if line.startswith("answered with 503")]
+    assert found == [
+        (
+            response.headers["x-request-id"],
+            "answered with 503: limits cannot be counted while Redis is down: closed",
+        )
+    ]

@@ -280,8 +280,8 @@ async def test_half_bodies_do_not_keep_others_out() -> None:
             assert await client.status() == 200
 
 
-async def test_requests_in_progress_are_not_replaced() -> None:
-    """A new client gets 503 while an application answers, or has not asked for a body yet."""
+async def test_requests_in_progress_are_not_replaced(caplog: pytest.LogCaptureFixture) -> None:
+    """A new client gets 503 while an application answers, or has not asked for a body yet; this is logged."""
     expect = b"POST /slow?seconds=%s HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\n"
     async with serving(max_connections=2) as server:
         answered, held_back = await server.connect(), await server.connect()
@@ -295,6 +295,9 @@ async def test_requests_in_progress_are_not_replaced() -> None:
         assert await waiting == 100
         await held_back.send(b"x")
         assert await held_back.status() == await answered.status() == 200
+    assert [text for text in caplog.messages if "503" in text] == [
+        "answered with 503: all 2 connections are in use"  # one line for all of them
+    ]
 
 
 async def test_pipelined_requests_and_sockets_work() -> None:

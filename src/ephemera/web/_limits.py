@@ -24,6 +24,7 @@ neither may be stored by a cache. A subject that no key can be made of is 400.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from math import ceil
@@ -44,6 +45,7 @@ from ephemera.web._asgi import (
 
 RequestClaims: TypeAlias = Iterable[Claim] | Awaitable[Iterable[Claim]]
 
+_log = logging.getLogger("ephemera.web")
 _PROBLEM_TYPES = "https://iana.org/assignments/http-problem-types#"
 _REQUESTS = frozenset(("http", "websocket"))
 
@@ -72,6 +74,9 @@ class LimitMiddleware:
         if decision is None:
             return await self._app(scope, receive, send)
         if not decision.allowed:
+            if decision.degraded:
+                rules = ", ".join(outcome.rule for outcome in decision.violated)
+                _log.warning("answered with 503: limits cannot be counted while Redis is down: %s", rules)
             return await limit_refusal(decision)(scope, receive, send)
         scope.setdefault("state", {})["limits"] = decision
         # Not a closure: its cells would exist while the request waits, and the garbage collector counts and

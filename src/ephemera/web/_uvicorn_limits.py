@@ -21,6 +21,7 @@ attribute accesses.
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -29,6 +30,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from ephemera.web._hardening_middleware import BODY_LIMIT
 
+_log = logging.getLogger("ephemera.web")
+_LOG_INTERVAL = 10.0  # seconds: a flood of clients must not become a flood of lines
 _CHUNK_OVERHEAD = 8  # bytes of framing per byte of a body: one in a chunk of its own has 5
 _BODY_TIME = 1.0  # seconds that every body has, however many clients connect
 _PLENTY = 0.75  # the part of a process's descriptors that connections may use
@@ -95,6 +98,19 @@ class _Connections:
     stalled: dict[_LimitedProtocol, tuple[float, int]] = field(default_factory=dict)
     """With a response that is not taken: since when, and how much of it is left."""
     _sweep: asyncio.TimerHandle | None = None
+    _refused: int = 0
+
+    def count_refused(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Log that connections were refused: the first at once, those of the next seconds in one line."""
+        self._refused += 1
+        if self._refused == 1:
+            _log.warning("answered with 503: all %d connections are in use", self.max_connections)
+            loop.call_later(_LOG_INTERVAL, self._log_refused)
+
+    def _log_refused(self) -> None:
+        if self._refused > 1:
+            _log.warning("answered with 503: %d more connections were refused", self._refused - 1)
+        self._refused = 0
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
         """Check the connections from now on, until there are none."""
@@ -181,6 +197,7 @@ class _LimitedProtocol(HttpToolsProtocol):
         if len(self.connections) > limits.max_connections:
             replaced = limits.least_active(self.loop.time())
             if replaced is None:
+                limits.count_refused(self.loop)
                 self.refuse(503)
                 return
             limits.discard(replaced)

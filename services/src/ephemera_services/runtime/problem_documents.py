@@ -122,6 +122,8 @@ def _log_503(reason: object) -> None:
 
 
 async def _from_http_error(request: Request, raised: HTTPException) -> Problem:
+    if raised.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
+        _log_503(raised.__cause__ or raised.__context__ or raised.detail)
     headers = [(name.encode(), value.encode()) for name, value in (raised.headers or {}).items()]
     if raised.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         headers = [(b"allow", ", ".join(_allowed(request)).encode())]
