@@ -20,7 +20,15 @@ _EXPLAINED = re.compile(r"ephemera(\.keyspace|\.web.*|\.adapters\..*|\.sync|\.pa
 """The modules that services call: all parameters by name are explained there."""
 
 
-MADE_BY_US = frozenset(("Consumer", "Job", "LocalEntry", "Missed", "ProgressEntry", "Rule", "Template"))
+_LISTED = re.compile(r"ephemera(\.sync|\.sql|\.embedded|\.web.*|\.patterns\..*)?")
+"""The modules of what most users declare and call: many parameters are explained there one by one."""
+MADE_BY_US = frozenset(
+    (
+        *("Checkpoint", "Claim", "Consumer", "FanoutConnection", "HeldLock", "Job", "Limit", "Listener"),
+        *("LocalEntry", "LockDeclaration", "Missed", "ProgressEntry", "Reservation", "Rule", "Run"),
+        *("Schedule", "Template"),
+    )
+)
 """Classes that the library makes, and users only read."""
 
 
@@ -48,23 +56,41 @@ def _members(owner: type) -> Iterator[tuple[str, Any, str]]:
 
 def unexplained(name: str, value: Any, docstring: str) -> list[str]:
     """The keyword parameters of a callable that its docstring does not name."""
+    if inspect.isclass(value):
+        docstring += value.__init__.__doc__ or ""
+    return [
+        f"{name}({each.name}=)"
+        for each in parameters_of(value)
+        if each.kind is each.KEYWORD_ONLY
+        and not re.search(rf"\b{re.escape(each.name)}\b", docstring)
+        and each.name not in OF_EVERY_DECLARATION
+    ]
+
+
+def unlisted(name: str, value: Any, docstring: str) -> list[str]:
+    """The parameters of a callable with four or more that its `Args:` do not have."""
+    parameters = [
+        each for each in parameters_of(value) if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+    ]
+    listed = re.findall(
+        r"^    (\w+): \S", inspect.cleandoc(docstring).partition("\nArgs:\n")[2], re.MULTILINE
+    )
+    return [f"{name}({each.name})" for each in parameters if len(parameters) > 3 and each.name not in listed]
+
+
+def parameters_of(value: Any) -> list[inspect.Parameter]:
+    """What a caller passes to a function, or to a class of which users make instances."""
     made: Callable[..., Any] = value
     if inspect.isclass(value):
         if (
             value.__name__ in MADE_BY_US
+            or value.__name__.startswith("Bound")
             or _has_documented_fields(value)
             or not inspect.isfunction(vars(value).get("__init__"))
         ):
             return []
         made = vars(value)["__init__"]
-        docstring += made.__doc__ or ""
-    return [
-        f"{name}({each.name}=)"
-        for each in inspect.signature(made).parameters.values()
-        if each.kind is each.KEYWORD_ONLY
-        and not re.search(rf"\b{re.escape(each.name)}\b", docstring)
-        and each.name not in OF_EVERY_DECLARATION
-    ]
+    return [each for each in inspect.signature(made).parameters.values() if each.name not in ("self", "cls")]
 
 
 def _has_documented_fields(value: type) -> bool:
@@ -85,10 +111,19 @@ def test_every_keyword_parameter_is_explained(module: str) -> None:
     assert sorted(set(found)) == []
 
 
+@pytest.mark.parametrize("module", [module for module in MODULES if _LISTED.fullmatch(module)])
+def test_many_parameters_are_explained_one_by_one(module: str) -> None:
+    """A callable with four parameters or more has `Args:`, with each of them; the site makes it a table."""
+    found = [each for name, value, text in callables(module) for each in unlisted(name, value, text)]
+    assert sorted(set(found)) == []
+
+
 def test_what_is_missing_is_noticed() -> None:
     """A planted function without a text for its parameter is found."""
 
-    def planted(*, depth: int, width: int) -> None:
-        """Dig, as deep as `depth` says."""
+    def planted(*, depth: int, width: int, height: int = 1, hard: bool = False) -> None:
+        """Dig."""
 
-    assert unexplained("planted", planted, planted.__doc__ or "") == ["planted(width=)"]
+    text = "Dig to a `depth`, this `height`, `hard`.\n\nArgs:\n    depth: In metres.\n    hard: In rock.\n"
+    assert unexplained("planted", planted, text) == ["planted(width=)"]
+    assert unlisted("planted", planted, text) == ["planted(width)", "planted(height)"]

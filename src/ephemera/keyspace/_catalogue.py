@@ -150,8 +150,14 @@ class Catalogue:
     ) -> Keyspace[ValueAccessor[V]]:
         """Declare one value per key.
 
-        `codec` is `"json"` or `"msgpack"`; scalars are stored as they are unless it is given. Values larger
-        than `compress_over` bytes are compressed (extra `zstd`).
+        Args:
+            pattern: The pattern of the keys, such as `"theme:{user_id}"`.
+            value_type: The type of the values; what does not fit it is a miss.
+            codec: "json" or "msgpack"; by default scalars are stored as they are, and all else as JSON.
+            compress_over: The size in bytes over which values are compressed (extra `zstd`); by default none
+                are.
+            options: `lifetime`, `purpose` and the others of every keyspace; see `Catalogue`.
+
         """
         chosen = choose_codec(pattern, value_type, codec, compress_over)
         return self._declare(pattern, "value", ValueAccessor, chosen, options)
@@ -190,7 +196,14 @@ class Catalogue:
     ) -> Keyspace[ListAccessor[V]]:
         """Declare a list of items in the order they were pushed.
 
-        It keeps the newest `max_length` items; `codec` and `compress_over` as for `value`.
+        Args:
+            pattern: The pattern of the keys.
+            item_type: The type of the items.
+            max_length: The number of items that are kept, the newest; by default all are.
+            codec: As of `value`, for each item.
+            compress_over: As of `value`, for each item.
+            options: `lifetime`, `purpose` and the others of every keyspace; see `Catalogue`.
+
         """
         chosen = choose_codec(pattern, item_type, codec, compress_over)
         return self._declare(pattern, "list", ListAccessor, chosen, options, max_length)
@@ -204,9 +217,16 @@ class Catalogue:
         codec: CodecName | None = None,
         **options: Unpack[KeyspaceOptions],
     ) -> Keyspace[StreamAccessor[V]]:
-        """Declare a stream: entries in order, each with an id, the newest `max_length` of them.
+        """Declare a stream: entries in order, each with an id.
 
-        An entry is a record whose fields are the fields of the entry; with a codec, one value of any type.
+        Args:
+            pattern: The pattern of the keys.
+            entry: The type of an entry: a record, whose fields are the fields of the entry; with a codec, any
+                type.
+            max_length: The number of entries that are kept, the newest; by default all are.
+            codec: "json" or "msgpack" for entries that are one value; by default an entry is a record.
+            options: `lifetime`, `purpose` and the others of every keyspace; see `Catalogue`.
+
         """
         chosen = (
             record_codec(pattern, entry) if codec is None else EntryCodec(choose_codec(pattern, entry, codec))

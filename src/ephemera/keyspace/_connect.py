@@ -90,16 +90,19 @@ async def connect(
 ) -> AsyncIterator[Store]:
     """Open a store for an `async with` block.
 
-    - `url`: the server, as in `redis://user:password@host:6379/0`; `docs/wire.md` lists all forms.
-    - `catalogues`: what the store may use.
-    - `queue_url`: a second server, for keyspaces of role `queue`.
-    - `required`: False when the store may open while its servers are down.
-    - `identity`, `queue_identity`: the names that the servers must be marked with; a marked server is refused
-      without its name. `queue_identity` is `identity` unless given.
-    - `modules`: server modules that are expected.
-    - `credentials`, `queue_credentials`: functions or coroutine functions that return `Credentials`, called
-      again before they expire; the second is the first unless given.
-    - `resources`: what declarations need besides Redis, such as a SQL engine: `resources={JOBS: engine}`.
+    Args:
+        url: The server, as in `redis://user:password@host:6379/0`; `docs/wire.md` lists all forms.
+        catalogues: What the store may use.
+        queue_url: A second server, for keyspaces of role `queue`; by default all are on the first.
+        required: False when the store may open while its servers are down.
+        identity: The name that the servers must be marked with; a marked server is refused without its name.
+        queue_identity: That of the second server; by default `identity`.
+        modules: Names of server modules that are expected.
+        credentials: A function or coroutine function that returns `Credentials`, called again before they
+            expire; by default those of the URL.
+        queue_credentials: That of the second server; by default `credentials`.
+        resources: What declarations need besides Redis, such as a SQL engine: `resources={JOBS: engine}`.
+
     """
     if queue_identity is not None and queue_url is None:
         raise InvalidUrl("queue_identity is the name of a second server; give its address as queue_url")

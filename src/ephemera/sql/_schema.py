@@ -177,6 +177,14 @@ def include_object(item: Any, name: str | None, kind: str, reflected: bool, comp
 
     It leaves the library's tables alone, except for columns that your application added to them. Of those,
     new and changed ones are proposed, and removed ones are not.
+
+    Args:
+        item: The object of SQLAlchemy.
+        name: Its name.
+        kind: What it is, such as "table" or "column".
+        reflected: Whether it was read from the database.
+        compare_to: What it is compared with, if anything.
+
     """
     del name
     table = item if kind == "table" else getattr(item, "table", None)

@@ -75,7 +75,15 @@ class SyncStore(BoundItems):
     def run(
         self, script: Script, keys: Sequence[Arg], args: Sequence[Arg] = (), *, timeout: float | None = None
     ) -> Any:
-        """Run a script atomically on its keys; `timeout` is that of `call`."""
+        """Run a script atomically on its keys.
+
+        Args:
+            script: The script, as `Script.load` returns it.
+            keys: Its keys, all of one cluster slot.
+            args: Its arguments.
+            timeout: As of `call`, in seconds.
+
+        """
         return self._blocking.call("EVALSHA", script.sha, len(keys), *keys, *args, timeout=timeout)
 
     def subscribe(self, *names: str | bytes, kind: ChannelKind = "channel") -> Subscription:

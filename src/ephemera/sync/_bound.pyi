@@ -1,6 +1,6 @@
 """The types of `store[X]` in synchronous code. Made by `python -m tools.sync_api`; do not edit."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Any, Generic, Literal, Never, ParamSpec, Protocol, Self, TypeVar, overload
@@ -419,7 +419,7 @@ class BoundEvents(Generic[E]):
     def consumed_streams(self, limit: int) -> list[StreamInfo]:
         """The state of streams that this store consumes or has consumed, and of the one without fields."""
     def consumer_counts(self) -> dict[str, ConsumerCounts]:
-        """What all consumers of this store have done, by group; also those that have stopped."""
+        """What all consumers of this store have done, by group, including those that have stopped."""
     def dead_letters(
         self, /, *, first: str = "-", count: int = 100, **fields: FieldValue
     ) -> list[DeadLetter]:
@@ -440,7 +440,7 @@ class BoundEvents(Generic[E]):
         again: bool = False,
         **fields: FieldValue,
     ) -> ReplayedEvents:
-        """Deliver events that a group has handled once more, to this group only.
+        """Deliver again, to this group only, events that it has handled.
 
         They are copied to the end of the stream, with their first ids. What was trimmed is gone, and
         `may_lack` of the result says if that is possible: declare a `retention`. Events that the group has
@@ -630,7 +630,11 @@ class BoundJobs:
     ) -> list[JobRow]:
         """The newest jobs, optionally of some states, of one kind, or created before a moment.
 
-        `limit` is how many at most.
+        Args:
+            states: The states; by default all.
+            kind: The name of a kind of job; by default all.
+            limit: How many at most.
+            before: Only jobs created before this moment, for the next page.
         """
     def cancel(self, job_id: str) -> JobRow:
         """End a job that waits or runs; its worker stops it within about a second."""
@@ -773,6 +777,8 @@ class BoundPlanner:
         """Have users enqueued again whose runs have failed; return how many there were."""
     def explain(self, user_id: str) -> UserExplanation | None:
         """Return why a user is due or is not, by SQL; None for an unknown user. It writes nothing."""
+    def explain_all(self, user_ids: Collection[str]) -> dict[str, UserExplanation]:
+        """Return why some users are due or are not, those who exist; two queries for all of them."""
     def rebuild(
         self,
         user_id: str,
@@ -784,10 +790,15 @@ class BoundPlanner:
     ) -> RebuildRun:
         """Rebuild a user's clusters with `build(dataset)`, if there is novelty and it is still due.
 
-        `on_save(connection, dataset)` writes in the transaction that saves the clusters. `invalidate(user,
-        version)` is awaited after the commit. `force` rebuilds below the plan's thresholds, for a reader who
-        wants what little is new. An error of `build` is raised. The user is rechecked after five minutes,
-        twice as long after each further failure, and parked after `max_attempts`.
+        An error of `build` is raised. The user is rechecked after five minutes, twice as long after each
+        further failure, and parked after `max_attempts`.
+
+        Args:
+            user_id: The user.
+            build: Makes the clusters of a dataset.
+            invalidate: Awaited after the commit, with the user and the new version.
+            on_save: `on_save(connection, dataset)` writes in the transaction that saves the clusters.
+            force: Rebuild below the plan's thresholds, for a reader who wants what little is new.
         """
     def insights(self, dataset: Dataset, *, newest: int | None = None) -> Sequence[Row[Any]]:
         """Return the insights of a dataset by channel and seq, or only the `newest` ones of them."""
@@ -903,9 +914,13 @@ class BoundRevocation:
     ) -> TokenStatus:
         """Check whether a token is void: by its id, its user or its family, in one round trip.
 
-        `issued_at` is the token's `iat`, required with `user`. `when_down` overrides the kind's policy.
-
-        `jti` is the token's id.
+        Args:
+            kind: The kind of the token, as declared.
+            jti: The token's id.
+            user: The id of its user.
+            issued_at: Its `iat`, required with `user`.
+            family: Its family, of a refresh token.
+            when_down: Overrides the kind's policy while Redis is down.
         """
     def revoke_token(self, kind: str, jti: str, *, until: Instant) -> bool:
         """Revoke a token until it expires, its leeway included; False when it has expired already."""
@@ -920,7 +935,11 @@ class BoundRevocation:
 
         "reused" means that the token was copied: its family, if given, is revoked before this returns.
 
-        `until` is when the token expires: it is remembered until then.
+        Args:
+            kind: The kind of the token, as declared.
+            jti: The token's id.
+            until: When the token expires: it is remembered until then.
+            family: Its family, which reuse revokes.
         """
     def now(self, user: FieldValue) -> float:
         """The `iat` for a token issued to a user now: after their last revocation, by the same clock."""
@@ -1025,11 +1044,14 @@ class BoundUsage:
     ) -> Reservation:
         """Reserve amounts if used + reserved + requested is within every limit; else `QuotaExceeded`.
 
-        A reservation that is neither settled nor released expires after `expires_after`. With a
-        `reservation_id` of your own, retrying returns the same reservation. `calendar` is the organization's
-        own.
-
-        `limits` has the limit of each measure; None is no limit.
+        Args:
+            organization_id: Whose usage it is.
+            limits: The limit of each measure; None is no limit.
+            expires_after: When a reservation that is neither settled nor released expires; by default 30
+                minutes.
+            reservation_id: An id of your own, with which retrying returns the same reservation.
+            calendar: The organization's own, if it differs from the declared one.
+            amounts: What is reserved, by measure.
         """
     def reservation(self, organization_id: str, reservation_id: str, period: str) -> Reservation:
         """Return a reservation that another process made, to settle or release it here."""
@@ -1044,13 +1066,16 @@ class Flusher:
     Leaving the block flushes everything, for at most ten seconds. What that leaves stays in Redis for the
     next flusher; `failure` says why.
 
-    - `on_applied`: awaited with each batch that is in SQL, at least once. A batch whose `on_applied` fails is
-      kept and brought again.
-    - `flush_every`: the age at which batches are due, instead of the declared one.
-    - `claim_timeout`: how long after `write_delay` a batch is left to a flusher that does not finish it.
-    - `write_delay`: how long a batch waits between sealing and writing. Two seconds suit a server that may
-      lose its last second (appendfsync everysec, a failover): what SQL has cannot come back unsealed. Give
-      zero only where every acknowledged write is on disk (appendfsync always) or none needs to be.
+    Args:
+        source: What is flushed: `store[COUNTERS]` or `store[RECORDS]`.
+        sink: Where to: a `CounterTable`, a `RecordTable`, or a sink of yours.
+        on_applied: Awaited with each batch that is in SQL, at least once. A batch whose `on_applied` fails is
+            kept and brought again.
+        flush_every: The age at which batches are due, instead of the declared one.
+        claim_timeout: How long after `write_delay` a batch is left to a flusher that does not finish it.
+        write_delay: How long a batch waits between sealing and writing. Two seconds suit a server that may
+            lose its last second (appendfsync everysec, a failover): what SQL has cannot come back unsealed.
+            Give zero only where every acknowledged write is on disk (appendfsync always) or none needs to be.
     """
 
     failure: Exception | None

@@ -21,8 +21,17 @@ class Cookie:
     """A cookie that scripts cannot read, sent only to this host, over TLS, and not with cross-site forms.
 
     The prefix `__Host-` makes browsers enforce it: Secure, Path=/ and no Domain. For a domain or a path
-    choose another name; `secure=False` is for development without TLS. A `persistent` cookie outlives the
-    browser's window, and is sent again with every response so that it slides with its session.
+    choose another name.
+
+    Args:
+        name: The name; `__Host-session` unless given.
+        same_site: From which sites' pages it is sent: "lax", "strict" or "none".
+        domain: A domain whose hosts all get it; by default only the host that set it.
+        path: The path below which it is sent.
+        secure: False for development without TLS.
+        persistent: True to outlive the browser's window; it is then sent again with every response, so that
+            it slides with its session.
+
     """
 
     name: str = "__Host-session"

@@ -67,14 +67,21 @@ def add_resource(
     variants: Mapping[str, Resource[Any]] | None = None,
     **options: Any,
 ) -> None:
-    """Serve a resource at a path; `options` are those of a FastAPI route, such as tags and summary.
+    """Serve a resource at a path.
 
-    `responses` adds to those of the resource itself, such as the 429 of a middleware.
+    Args:
+        app: The application, or a router.
+        path: The path; fields of the key are its parameters.
+        resource: What is served.
+        store: Finds the store of a scope; by default the one in its state.
+        user: Finds the id of a scope's user, for a private resource.
+        query: The fields of the key that come from the query, each with its default.
+        fields: Finds other fields of the key in the scope.
+        variants: Resources that serve the requests with a query parameter, by its name: it is a field of
+            theirs, besides those of the path.
+        options: Those of a FastAPI route, such as tags and summary; `responses` adds to those of the resource
+            itself, such as the 429 of a middleware.
 
-    `store` finds the store of a scope, and `user` the id of its user, for a private resource. The fields of
-    the key come from the path; `query` names those that come from the query, each with its default, and
-    `fields` is a function of the scope for others. `variants` are resources that serve the requests with a
-    query parameter: it is a field of theirs, besides those of the path.
     """
     choose = _from_query(query, fields) if query else fields
     served: ASGIApp = ResourceApp(resource, store=store, fields=choose, user=user)
@@ -117,7 +124,14 @@ def add_prewarm(
 ) -> None:
     """Let a POST with the token prewarm the site.
 
-    `store` finds the store of a scope.
+    Args:
+        app: The application, or a router.
+        path: The path of the route.
+        site: What is prewarmed.
+        token: The bearer token that a request must have.
+        store: Finds the store of a scope; by default the one in its state.
+        options: Those of a FastAPI route.
+
     """
     responses = {
         202: {"description": "It has started, or is running already"},

@@ -80,11 +80,15 @@ def security_headers(*, policy: str = _API_POLICY, hsts: timedelta | None = None
 class HardeningMiddleware:
     """Refuses requests for other hosts, from other origins' pages, too large or malformed ones.
 
-    `hosts` are names, as in `shop.example.com`, `*.example.com`, `[::1]` or, for one port only,
-    `127.0.0.1:8085`; `*` accepts every name. `origins` are other origins whose pages may send requests, as in
-    `https://admin.example.com`. `body_limits` has the limits of paths that differ from `body_limit`.
+    Args:
+        app: The ASGI application.
+        hosts: Names of the service, as in `shop.example.com`, `*.example.com`, `[::1]` or, for one port only,
+            `127.0.0.1:8085`; `*` accepts every name.
+        origins: Other origins whose pages may send requests, as in `https://admin.example.com`.
+        headers: Added to each response that does not have them; by default those of `security_headers()`.
+        body_limit: The size in bytes of the largest request body; by default 64 KiB.
+        body_limits: The limits of paths that differ from it, in bytes.
 
-    `headers` are added to each response that does not have them.
     """
 
     def __init__(

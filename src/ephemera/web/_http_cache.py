@@ -78,8 +78,12 @@ def store_from_state(scope: Scope) -> Store:
 class ResourceApp:
     """An ASGI application that serves a cached resource.
 
-    `store` finds the store of a scope, `fields` those of the key, by default from the path, and `user` the id
-    of the user, for a private resource.
+    Args:
+        resource: What it serves.
+        store: Finds the store of a scope; by default the one in its state.
+        fields: Finds the fields of the key; by default they come from the path.
+        user: Finds the id of the user, for a private resource.
+
     """
 
     def __init__(

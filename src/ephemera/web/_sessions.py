@@ -57,10 +57,16 @@ _UNREADABLE = "The sessions cannot be read at the moment; please try again."
 
 
 class SessionMiddleware:
-    """Gives every request its `RequestSession`; `sessions` finds the store's sessions for a scope.
+    """Gives every request its `RequestSession`.
 
-    `cookie` is the cookie of the token. While Redis is down, `when_down` is to "refuse" a request that needs
-    its session with 503, or to treat it as "anonymous".
+    Args:
+        app: The ASGI application.
+        sessions: Finds the store's sessions for a scope, as in `lambda scope:
+            scope["state"]["store"][SESSIONS]`.
+        cookie: The cookie of the token.
+        when_down: What happens while Redis is down: "refuse" a request that needs its session with 503, or
+            treat it as "anonymous".
+
     """
 
     def __init__(

@@ -90,7 +90,15 @@ def last_event_id(scope: Scope) -> str | None:
 async def send_progress_sse(
     listener: Listener[Any], receive: Receive, send: Send, headers: Iterable[Header] = SSE_HEADERS
 ) -> None:
-    """Send the updates of a listener as server-sent events, until the end or until the client disconnects."""
+    """Send the updates of a listener as server-sent events, until the end or until the client disconnects.
+
+    Args:
+        listener: The updates: what `store[PROGRESS].listen(...)` returns.
+        receive: The application's `receive`.
+        send: The application's `send`.
+        headers: The response's headers; by default those of a stream that no proxy buffers or stores.
+
+    """
     with suppress(OSError):  # how a server reports that the client has disconnected
         async with listener:
             updates = await listener.catch_up()

@@ -51,13 +51,17 @@ def uvicorn_limits(
 ) -> dict[str, Any]:
     """Return options for `uvicorn.run` and `uvicorn.Config`.
 
-    `max_head` and `max_message`, of a WebSocket message, are in bytes, timeouts in seconds, and
-    `min_body_rate` in bytes per second. Connections use at most three quarters of the file descriptors that
-    the process may open.
+    Args:
+        max_connections: How many clients may be connected; at most three quarters of the file descriptors
+            that the process may open.
+        max_head: The size of a request's head, in bytes.
+        max_headers: How many headers a request may have.
+        head_timeout: How long its head may take, in seconds.
+        body_grace: How long a body may be slower than `min_body_rate`, in seconds.
+        min_body_rate: The slowest body after that, in bytes per second.
+        response_timeout: How long a client may take nothing of a response, in seconds.
+        max_message: The size of a message of a WebSocket, in bytes.
 
-    `max_connections` is how many clients may be connected, `max_headers` how many headers a request may have,
-    `head_timeout` how long its head may take, `body_grace` how long a body may be slow, and
-    `response_timeout` how long a client may take nothing of a response.
     """
     connections = _Connections(
         min(max_connections, _descriptors()),

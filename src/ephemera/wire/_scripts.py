@@ -43,9 +43,12 @@ class Script:
     def load(cls, package: str, name: str, *, shared: Sequence[str] = (), is_fast: bool = True) -> Script:
         """The script in a package's `lua/<name>.lua`: `Script.load("ephemera.patterns.locks", "acquire")`.
 
-        `shared` names files of Lua functions, as `package:name`, that precede it.
+        Args:
+            package: The package that has the folder `lua`.
+            name: The name of the file, without its ending.
+            shared: Files of Lua functions that precede it, as `package:name`.
+            is_fast: False for a script that may take long: it then runs on the second lane.
 
-        `is_fast` is False for a script that may take long: it then runs on the second lane.
         """
         pieces = [*(each.split(":") for each in shared), (package, name)]
         source = "\n".join(_read(where, what) for where, what in pieces)

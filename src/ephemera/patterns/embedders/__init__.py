@@ -185,7 +185,13 @@ class OpenAICompatible:
     in no repr and no error, nor is a password in the URL. A slow or missing endpoint, a refusal or an invalid
     response is an `EmbeddingFailed` that says so; nothing is retried here.
 
-    `api_key` is sent as a bearer token; `timeout` is that of a request.
+    Args:
+        url: The endpoint's base URL, up to `/v1`.
+        model: The name of the model.
+        api_key: Sent as a bearer token; by default none is.
+        dimensions: The length of the vectors, where the model can shorten them; by default the model's.
+        timeout: That of a request; by default 10 seconds.
+
     """
 
     def __init__(
@@ -197,7 +203,6 @@ class OpenAICompatible:
         dimensions: int | None = None,
         timeout: timedelta = timedelta(seconds=10),
     ) -> None:
-        """Take the endpoint and its model; `dimensions` shortens the vectors, where the model can."""
         check_durations(model, timeout=timeout)
         try:
             httpx: Any = import_module("httpx")

@@ -69,7 +69,12 @@ class JobQueries:
     ) -> list[JobRow]:
         """The newest jobs, optionally of some states, of one kind, or created before a moment.
 
-        `limit` is how many at most.
+        Args:
+            states: The states; by default all.
+            kind: The name of a kind of job; by default all.
+            limit: How many at most.
+            before: Only jobs created before this moment, for the next page.
+
         """
         c = self._jobs.c
         query = select(*self._columns).order_by(c.created_at.desc()).limit(limit)

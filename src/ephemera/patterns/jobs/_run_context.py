@@ -168,12 +168,16 @@ class Run:
     ) -> Any:
         """The result of a step: the recorded one, or what `work` returns now.
 
-        `work` is an `async def`, or a plain function, which then runs in a thread. Its result is stored as
-        JSON and converted back as its return annotation says. `event` is published when the step is done:
-        an event, or a function that makes one from the result. It is not published again when the job is
-        resumed.
+        Args:
+            name: The name of the step, which the job has once.
+            work: An `async def`, or a plain function, which then runs in a thread. Its result is stored as
+                JSON and converted back as its return annotation says.
+            args: What `work` is called with.
+            event: Published when the step is done: an event, or a function that makes one from the result. It
+                is not published again when the job is resumed.
+            durable: False to record the step in Redis alone, for steps that are many and cheap.
+            kwargs: What `work` is called with, by name.
 
-        With `durable=False` it is recorded in Redis alone, for steps that are many and cheap.
         """
         returned = annotation(work, "return")
         known = self._enter(name, returned)

@@ -170,7 +170,12 @@ class BoundJobs:
     ) -> list[JobRow]:
         """The newest jobs, optionally of some states, of one kind, or created before a moment.
 
-        `limit` is how many at most.
+        Args:
+            states: The states; by default all.
+            kind: The name of a kind of job; by default all.
+            limit: How many at most.
+            before: Only jobs created before this moment, for the next page.
+
         """
         return await self._queries.find(states=states, kind=kind, limit=limit, before=before)
 

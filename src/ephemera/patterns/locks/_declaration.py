@@ -36,21 +36,7 @@ _RESERVED = ("slot_tag", "timeout", "waiter")
 
 
 class LockDeclaration:
-    """What the declarations of locks, semaphores and read-write locks have in common.
-
-    Args:
-        catalogue: The catalogue that declares the keys.
-        pattern: The pattern of the locks' keys.
-        lease: How long a lock outlives a holder that died; a live holder renews it.
-        purpose: What the lock is for, for the generated documentation.
-        hash_tag: The field that decides the cluster slot; by default the last one.
-        role: The server that has the locks: one that does not evict.
-        fence_kept: How long the last fencing token is remembered after its use, against a server clock that
-            is set back.
-        saves: What the lock avoids.
-        if_lost: What happens when a lock is lost.
-
-    """
+    """What the declarations of locks, semaphores and read-write locks have in common."""
 
     _has_one_holder = True
     _saves = "two processes doing the same work at once"
@@ -170,7 +156,22 @@ def lock_keys(locks: LockDeclaration, fields: Mapping[str, FieldValue]) -> LockK
 
 
 class Locks(LockDeclaration):
-    """The declaration of one kind of lock: `store[LOCKS]` gives the `BoundLocks` of a store."""
+    """The declaration of one kind of lock: `store[LOCKS]` gives the `BoundLocks` of a store.
+
+    Args:
+        catalogue: The catalogue that declares the keys.
+        pattern: The pattern of the locks' keys, such as `"lock:order:{order_id}"`.
+        lease: How long a lock outlives a holder that died, at least 100 milliseconds; a live holder renews
+            it.
+        purpose: What the lock is for, for the generated documentation.
+        hash_tag: The field that decides the cluster slot; by default the last one.
+        role: The server that has the locks: one that does not evict.
+        fence_kept: How long the last fencing token is remembered after its use, against a server clock that
+            is set back; by default a day.
+        saves: What the lock avoids.
+        if_lost: What happens when a lock is lost.
+
+    """
 
     def bind(self, store: Store) -> BoundLocks:
         """Bind the locks to a store that has their catalogue."""
@@ -180,11 +181,21 @@ class Locks(LockDeclaration):
 class Semaphores(LockDeclaration):
     """The declaration of one kind of semaphore: `store[SEMAPHORES]` gives the `BoundSemaphores` of a store.
 
-    It takes what a lock does, and `permits`: how many may hold a semaphore at once, at most 1000. During a
-    deployment that changes the number each process applies its own.
+    Args:
+        catalogue: The catalogue that declares the keys.
+        pattern: The pattern of the semaphores' keys, such as `"slots:render:{region}"`.
+        permits: How many may hold a semaphore at once, at most 1000. During a deployment that changes the
+            number each process applies its own.
+        lease: How long a permit outlives a holder that died, at least 100 milliseconds; a live holder renews
+            it.
+        purpose: What the semaphore is for, for the generated documentation.
+        hash_tag: The field that decides the cluster slot; by default the last one.
+        role: The server that has the semaphores: one that does not evict.
+        fence_kept: How long the last fencing token is remembered after its use, against a server clock that
+            is set back; by default a day.
+        saves: What the semaphore avoids.
+        if_lost: What happens when a permit is lost.
 
-    `lease` is how long a holder keeps a permit that it does not renew, and `fence_kept` how long the last
-    fencing token is remembered.
     """
 
     _has_one_holder = False
@@ -228,7 +239,22 @@ class Semaphores(LockDeclaration):
 
 
 class ReadWriteLocks(LockDeclaration):
-    """The declaration of one kind of read-write lock: `store[X]` gives the `BoundReadWriteLocks`."""
+    """The declaration of one kind of read-write lock: `store[X]` gives the `BoundReadWriteLocks`.
+
+    Args:
+        catalogue: The catalogue that declares the keys.
+        pattern: The pattern of the locks' keys, such as `"lock:index:{name}"`.
+        lease: How long a lock outlives a holder that died, at least 100 milliseconds; a live holder renews
+            it.
+        purpose: What the lock is for, for the generated documentation.
+        hash_tag: The field that decides the cluster slot; by default the last one.
+        role: The server that has the locks: one that does not evict.
+        fence_kept: How long the last fencing token is remembered after its use, against a server clock that
+            is set back; by default a day.
+        saves: What the lock avoids.
+        if_lost: What happens when a lock is lost.
+
+    """
 
     _has_one_holder = False
     _saves = "readers that see half of a change, and two writers at once"

@@ -322,10 +322,16 @@ class BoundPlanner:
     ) -> RebuildRun:
         """Rebuild a user's clusters with `await build(dataset)`, if there is novelty and it is still due.
 
-        `on_save(connection, dataset)` writes in the transaction that saves the clusters. `invalidate(user,
-        version)` is awaited after the commit. `force` rebuilds below the plan's thresholds, for a reader who
-        wants what little is new. An error of `build` is raised. The user is rechecked after five minutes,
-        twice as long after each further failure, and parked after `max_attempts`.
+        An error of `build` is raised. The user is rechecked after five minutes, twice as long after each
+        further failure, and parked after `max_attempts`.
+
+        Args:
+            user_id: The user.
+            build: Makes the clusters of a dataset.
+            invalidate: Awaited after the commit, with the user and the new version.
+            on_save: `on_save(connection, dataset)` writes in the transaction that saves the clusters.
+            force: Rebuild below the plan's thresholds, for a reader who wants what little is new.
+
         """
         return await self._rebuilder.rebuild(
             user_id, build, invalidate=invalidate, on_save=on_save, force=force

@@ -23,9 +23,14 @@ _NUMBERS = ARRAY(sa.BigInteger)
 
 
 class PlannerTables:
-    """The planner's tables in a MetaData; with a name, it is the prefix of their names.
+    """The planner's tables in a MetaData.
 
-    `insight_columns` and `cluster_columns` are columns of yours, added to those tables.
+    Args:
+        metadata: The MetaData that gets the tables.
+        name: The prefix of their names; by default they have none.
+        insight_columns: Columns of yours, added to the table of insights.
+        cluster_columns: Columns of yours, added to the table of clusters.
+
     """
 
     def __init__(

@@ -36,11 +36,13 @@ Mode: TypeAlias = Literal["redis", "sql", "simulation"]
 class Plan:
     """The thresholds of a plan: how much novelty or how much time triggers a rebuild, and for whom.
 
-    - `novelty`: the number of new insights that triggers a rebuild.
-    - `every`: the time after which any new insight triggers one.
-    - `active_within`: how recently a user must have been active.
-    - `cooldown`: the least time between two enqueuings of a user.
-    - `priority`: where more users are due than a tick takes, those of a plan with a higher one come first.
+    Args:
+        novelty: The number of new insights that triggers a rebuild.
+        every: The time after which any new insight triggers one.
+        active_within: How recently a user must have been active.
+        cooldown: The least time between two enqueuings of a user.
+        priority: Where more users are due than a tick takes, those of a plan with a higher one come first.
+
     """
 
     __slots__ = ("active_within", "cooldown", "every", "novelty", "priority")

@@ -53,7 +53,16 @@ _WEEK = fixed(days=7)
 class Preferences(Generic[S]):
     """The declaration of settings, a record with defaults: `store[LOOK]` gives the `BoundPreferences`.
 
-    `lifetime` is how long settings that were read are used.
+    Args:
+        catalogue: The catalogue that declares the keys.
+        pattern: The pattern of the keys, such as `"look:{user_id}"`.
+        record: The type of the settings, whose fields all have defaults.
+        lifetime: How long settings that were read are used; by default a week.
+        when_down: What a read does when Redis is unavailable: return the "defaults", or "raise".
+        role: The server that has the settings.
+        purpose: What the settings are for, for the generated documentation.
+        if_lost: What happens when settings are lost.
+
     """
 
     def __init__(
@@ -68,10 +77,6 @@ class Preferences(Generic[S]):
         purpose: str = "A user's settings",
         if_lost: str = "the defaults, until something is set again",
     ) -> None:
-        """Declare the keys of the settings.
-
-        `when_down` is "defaults" or "raise": what a read does when Redis is unavailable.
-        """
         check_declaration(catalogue, pattern)
         _check(pattern, record, lifetime, when_down)
         self.keyspace: Keyspace[ValueAccessor[S]] = catalogue.value(

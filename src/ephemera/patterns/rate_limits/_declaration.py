@@ -56,10 +56,20 @@ def fixed_window(
 ) -> Rule:
     """Count in consecutive windows, each in a readable key that is kept for `keep` from its start.
 
-    Up to twice the limit fits into `per` across a boundary; where that matters use `sliding_window`, which
-    documents the other parameters.
+    Up to twice the limit fits into `per` across a boundary; where that matters use `sliding_window`.
 
-    `when_down` is the policy while the server is down.
+    Args:
+        name: The name of the rule: part of its keys, and of decisions and metrics.
+        limit: How many are admitted in `per`: one number, or one for each tier by name.
+        per: The period, 100 milliseconds to 366 days.
+        key: The pattern of the rule's keys; by default `{prefix}:{rule}:{subject}`, with the prefix of the
+            `RateLimits`.
+        keep: How long a window's key is kept from its start, to be read afterwards; by default until it ends.
+        where: The values of those fields of `key` that belong to the rule, not to the subject.
+        hash_tag: The field of `key` that decides the cluster slot; by default the whole key does.
+        when_down: The policy while the server is down: "open" (the default), "closed" or
+            `local_share(of=...)`.
+
     """
     length = _milliseconds(name, per=per)
     kept = length if keep is None else _milliseconds(name, keep=keep)
@@ -86,10 +96,17 @@ def sliding_window(
 ) -> Rule:
     """Never admit more than the limit in any window of `per`, by the server's clock.
 
-    `limit` is one number, or one for each tier. `per` is the period, 100 milliseconds to 366 days. `key` is
-    the pattern of the rule's keys, `where` the values of those of its fields that belong to the rule,
-    `hash_tag` the field that decides the cluster slot. `when_down` is the policy while the server is down:
-    "open", "closed" or `local_share(of=...)`.
+    Args:
+        name: The name of the rule: part of its keys, and of decisions and metrics.
+        limit: How many are admitted in `per`: one number, or one for each tier by name.
+        per: The period, 100 milliseconds to 366 days.
+        key: The pattern of the rule's keys; by default `{prefix}:{rule}:{subject}`, with the prefix of the
+            `RateLimits`.
+        where: The values of those fields of `key` that belong to the rule, not to the subject.
+        hash_tag: The field of `key` that decides the cluster slot; by default the whole key does.
+        when_down: The policy while the server is down: "open" (the default), "closed" or
+            `local_share(of=...)`.
+
     """
     algorithm = SlidingWindow(_milliseconds(name, per=per))
     return Rule(name, algorithm, limit, key=key, where=where, hash_tag=hash_tag, when_down=when_down)
@@ -106,13 +123,21 @@ def token_bucket(
     hash_tag: str | None = None,
     when_down: WhenDown = "open",
 ) -> Rule:
-    """Admit `burst` at once (by default the limit) and `limit` per `per` in the long run, evenly (GCRA).
+    """Admit `burst` at once and `limit` per `per` in the long run, evenly (GCRA).
 
-    With tiers, `burst` is that of the first; the others hold the same proportion of their limit.
-    `sliding_window` documents the other parameters.
+    Args:
+        name: The name of the rule: part of its keys, and of decisions and metrics.
+        limit: How many are admitted in `per`: one number, or one for each tier by name.
+        per: The period, 100 milliseconds to 366 days.
+        burst: How many are admitted at once; by default the limit. With tiers, it is that of the first; the
+            others hold the same proportion of their limit.
+        key: The pattern of the rule's keys; by default `{prefix}:{rule}:{subject}`, with the prefix of the
+            `RateLimits`.
+        where: The values of those fields of `key` that belong to the rule, not to the subject.
+        hash_tag: The field of `key` that decides the cluster slot; by default the whole key does.
+        when_down: The policy while the server is down: "open" (the default), "closed" or
+            `local_share(of=...)`.
 
-    `key` is the pattern of its keys, `where` gives fields of it that belong to the rule, and `when_down` is
-    the policy while the server is down.
     """
     first = next(iter(limit.values()), 0) if isinstance(limit, Mapping) else limit
     algorithm = TokenBucket(_milliseconds(name, per=per), first or 1, burst or first or 1)
@@ -122,7 +147,16 @@ def token_bucket(
 
 
 class RateLimits:
-    """Rules that are checked together: `store[LIMITS]` gives the `BoundRateLimits` of a store."""
+    """Rules that are checked together: `store[LIMITS]` gives the `BoundRateLimits` of a store.
+
+    Args:
+        catalogue: The catalogue that declares the keys.
+        prefix: What keys begin with, `{prefix}:{rule}:{subject}`, where a rule gives none of its own.
+        rules: The rules, each with a name of its own.
+        role: The server that counts: "cache", or "queue" where an evicted count matters.
+        cached_denials: How many denials each process caches at most; 0 caches none.
+
+    """
 
     def __init__(
         self,
@@ -132,10 +166,6 @@ class RateLimits:
         role: Role = "cache",
         cached_denials: int = 10_000,
     ) -> None:
-        """Declare the rules' keys, `{prefix}:{rule}:{subject}` where a rule gives none of its own.
-
-        At most `cached_denials` denials are cached in each process; 0 caches none.
-        """
         check_declaration(catalogue, prefix)
         self.catalogue = catalogue
         self.role: Role = role

@@ -63,7 +63,21 @@ class TokenKind:
 
 
 class Revocation:
-    """The declaration of what can be revoked: `store[REVOKED]` gives the `BoundRevocation` of a store."""
+    """The declaration of what can be revoked: `store[REVOKED]` gives the `BoundRevocation` of a store.
+
+    Args:
+        catalogue: The catalogue that declares the keys.
+        tokens: The kinds of tokens by name, each with its key pattern and lifetime.
+        users: The key pattern of the instant up to which a user's tokens are void.
+        families: The key pattern of revoked families of refresh tokens.
+        channel: The channel that announces revocations to other processes.
+        skew: By how much the clocks that `issued_at` comes from may be ahead of the server's.
+        leeway: How long after its expiry a token may still be accepted; it must not be shorter than that of
+            the `Tokens` that verify it.
+        cached: How many revocations each process keeps in memory.
+        role: The server that has the revocations: one that does not evict.
+
+    """
 
     def __init__(
         self,
@@ -78,13 +92,6 @@ class Revocation:
         cached: int = 10_000,
         role: Role = "queue",
     ) -> None:
-        """Declare the marks of tokens, users and families, and the channel of revocations.
-
-        `tokens` are the kinds of tokens by name. `skew` is by how much the clocks that `issued_at` comes from
-        may be ahead of the server's. `leeway` is how long after its expiry a token may still be accepted; it
-        must not be shorter than that of the `Tokens` that verify it. `cached` is how many revocations each
-        process keeps in memory.
-        """
         check_declaration(catalogue, users, skew=skew, leeway=leeway)
         _check(users, tokens, skew, leeway, cached)
         self.kinds = dict(tokens)
@@ -220,9 +227,14 @@ class BoundRevocation:
     ) -> TokenStatus:
         """Check whether a token is void: by its id, its user or its family, in one round trip.
 
-        `issued_at` is the token's `iat`, required with `user`. `when_down` overrides the kind's policy.
+        Args:
+            kind: The kind of the token, as declared.
+            jti: The token's id.
+            user: The id of its user.
+            issued_at: Its `iat`, required with `user`.
+            family: Its family, of a refresh token.
+            when_down: Overrides the kind's policy while Redis is down.
 
-        `jti` is the token's id.
         """
         if kind not in self._kinds or (user is None) != (issued_at is None):
             raise self._misuse(f"kind {kind!r}, user {user!r}, issued_at {issued_at!r}")
@@ -292,7 +304,12 @@ class BoundRevocation:
 
         "reused" means that the token was copied: its family, if given, is revoked before this returns.
 
-        `until` is when the token expires: it is remembered until then.
+        Args:
+            kind: The kind of the token, as declared.
+            jti: The token's id.
+            until: When the token expires: it is remembered until then.
+            family: Its family, which reuse revokes.
+
         """
         fields: dict[str, Any] = {self._id_fields[kind]: jti}
         key, end = self._flags[kind].key(**fields), self._end(until)

@@ -50,7 +50,16 @@ log = logging.getLogger("ephemera.semantic_cache")
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
-    """What an answer depends on besides its prompt; subclass it to add fields."""
+    """What an answer depends on besides its prompt; subclass it to add fields.
+
+    Args:
+        organization: Whose answers these are; another organization gets none of them.
+        provider: The provider of the model.
+        model: The name of the model.
+        language: The language of the answer.
+        documents: Ids of what the answer is made from; call `invalidate_source` when one changes.
+
+    """
 
     organization: str
     provider: str

@@ -70,7 +70,13 @@ class VectorStore(Protocol):
     ) -> list[ScoredPoint]:
         """Return the nearest points of a scope, nearest first.
 
-        `min_similarity` is a cosine, and `limit` how many at most.
+        Args:
+            collection: The collection's name.
+            vector: What they are near to.
+            scope: The digest of the scope that they must have.
+            min_similarity: The least cosine, up to 1.
+            limit: How many at most.
+
         """
 
     async def upsert(self, collection: str, point: Point, vector: Sequence[float]) -> None:
@@ -85,9 +91,14 @@ class VectorStore(Protocol):
     async def scroll(
         self, collection: str, offset: str | None, *, source: str | None = None, size: int = 128
     ) -> PointPage:
-        """Return points in the order of their ids; with `source`, those that are based on it.
+        """Return points in the order of their ids.
 
-        `size` is how many at most.
+        Args:
+            collection: The collection's name.
+            offset: The id to begin at; None: the first.
+            source: Only points that are based on it; by default all.
+            size: How many at most.
+
         """
 
     async def collections(self, prefix: str) -> list[str]:
@@ -98,7 +109,15 @@ class VectorStore(Protocol):
 
 
 class Qdrant:
-    """A Qdrant by `:memory:`, a folder or a URL; opened when first used, or by `async with`."""
+    """A Qdrant by `:memory:`, a folder or a URL; opened when first used, or by `async with`.
+
+    Args:
+        location: `:memory:`, a folder, or a URL.
+        api_key: Sent to a server.
+        ca: A file with the authority that signed the server's certificate; by default the public ones.
+        timeout: How long a server may take for a request; by default 2 seconds.
+
+    """
 
     def __init__(
         self,
@@ -108,15 +127,6 @@ class Qdrant:
         ca: str | None = None,
         timeout: timedelta = timedelta(seconds=2),
     ) -> None:
-        """Take a location.
-
-        Args:
-            location: `:memory:`, a folder, or a URL.
-            api_key: Sent to a server.
-            ca: A file with the authority that signed the server's certificate; by default the public ones.
-            timeout: How long a server may take for a request.
-
-        """
         check_durations("Qdrant", timeout=timeout)
         self._location = location
         self.shared = location.startswith(("http://", "https://"))
@@ -135,7 +145,13 @@ class Qdrant:
     ) -> list[ScoredPoint]:
         """Return the nearest points of a scope, nearest first.
 
-        `min_similarity` is a cosine, and `limit` how many at most.
+        Args:
+            collection: The collection's name.
+            vector: What they are near to.
+            scope: The digest of the scope that they must have.
+            min_similarity: The least cosine, up to 1.
+            limit: How many at most.
+
         """
         await self._collection(collection, len(vector))
         if not self.shared:
@@ -178,9 +194,14 @@ class Qdrant:
     async def scroll(
         self, collection: str, offset: str | None, *, source: str | None = None, size: int = 128
     ) -> PointPage:
-        """Return points in the order of their ids; with `source`, those that are based on it.
+        """Return points in the order of their ids.
 
-        `size` is how many at most.
+        Args:
+            collection: The collection's name.
+            offset: The id to begin at; None: the first.
+            source: Only points that are based on it; by default all.
+            size: How many at most.
+
         """
         await self._open()
         where = None if source is None else self._filter(sources=source)

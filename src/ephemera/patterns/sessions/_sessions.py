@@ -59,7 +59,27 @@ _YEAR_9999 = 253_370_764_800  # seconds; later times have no datetime
 
 
 class Sessions(Generic[S]):
-    """The declaration of a service's sessions: `store[SESSIONS]` gives the `BoundSessions` of a store."""
+    """The declaration of a service's sessions: `store[SESSIONS]` gives the `BoundSessions` of a store.
+
+    Args:
+        catalogue: The catalogue that declares the keys.
+        pattern: The pattern of the sessions' keys, such as `"session:{session_id}"`.
+        record: The type of a session: a msgspec Struct, a pydantic model, a dataclass, an attrs class or a
+            TypedDict.
+        user: The field of the record, of the index pattern and, if present, of the session pattern that holds
+            the user's id.
+        lifetime: `sliding(...)`, renewed by each read, or `fixed(...)`.
+        absolute_lifetime: Ends a sliding session that long after its creation, however often it is used; by
+            default never.
+        kind: How a session is stored: as a "hash", or as a "value" (JSON).
+        index: The pattern of the users' indexes; by default `"user_sessions:{user}"`, with the field's name.
+        max_per_user: The number of sessions of a user; one more ends the one that would expire first.
+        role: The server that has the sessions; an evicted session ends.
+        purpose: What the sessions are for, for the generated documentation.
+        saves: What a read avoids.
+        if_lost: What happens when a session is lost.
+
+    """
 
     def __init__(
         self,
@@ -78,14 +98,6 @@ class Sessions(Generic[S]):
         saves: str = "a SQL read on every request",
         if_lost: str = "users sign in again",
     ) -> None:
-        """Declare the keys of sessions and of the users' indexes.
-
-        `user` names the field of the record, of the index pattern and, if present, of the session pattern
-        that holds the user's id. `lifetime` is sliding or fixed. `kind` is "hash" or "value" (JSON). `index`
-        is the pattern of the users' indexes. `absolute_lifetime` ends a sliding session that long after its
-        creation, however often it is used. When a user has `max_per_user` sessions, a new one ends the one
-        that would expire first.
-        """
         check_declaration(catalogue, pattern)
         _check(pattern, record, user, lifetime, max_per_user)
         declare: Any = {"hash": catalogue.hash, "value": catalogue.value}[kind]

@@ -95,7 +95,12 @@ class SigningKey:
     ) -> SigningKey:
         """Load a key that `pem` returned.
 
-        `password` decrypts it; `signs_from` and `verifies_until` are its times.
+        Args:
+            pem: The key.
+            password: What decrypts it; by default it is not encrypted.
+            signs_from: When it begins to sign, in seconds since 1970.
+            verifies_until: Until when its tokens are accepted, in seconds since 1970.
+
         """
         private = serialization.load_pem_private_key(pem, password)
         if not isinstance(private, rsa.RSAPrivateKey):
@@ -170,7 +175,16 @@ class KeyRing:
 
 @dataclass
 class Tokens:
-    """Signs and verifies the tokens of one issuer; with a key set instead of a ring it only verifies."""
+    """Signs and verifies the tokens of one issuer.
+
+    Args:
+        keys: A `KeyRing`; with a key set (JWKS) instead it only verifies.
+        issuer: The claim `iss`, which is required.
+        audience: The claim `aud`, which is required.
+        leeway: By how much clocks may differ, 5 seconds by default; `Revocation(leeway=...)` must not be
+            shorter.
+
+    """
 
     keys: KeyRing | Mapping[str, Any]
     issuer: str

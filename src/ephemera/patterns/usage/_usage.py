@@ -69,11 +69,18 @@ class Usage:
     It needs the table that amounts are flushed to: `connect(..., resources={USAGE: CounterTable(engine,
     usage_records, USAGE.counters)})`. The key of the table is `organization_id` and `period`.
 
-    - `measures`: the columns that are counted.
-    - `period`: "hour", "day", "week" or "month" of UTC, or a `Calendar` with a time zone and a billing day.
-    - `flush_every`: the age at which amounts are flushed to SQL.
-    - `retention`: how long the live totals of a period stay in Redis.
-    - `backlog`, `shards`, `tables`: as for `DeferredCounters`.
+    Args:
+        catalogue: The catalogue that declares the keys.
+        name: The name of the counters: part of their keys, and of their rows in the sinks' tables.
+        measures: The columns that are counted.
+        purpose: What is counted, in a few words, for the generated documentation.
+        period: "hour", "day", "week" or "month" of UTC, or a `Calendar` with a time zone and a billing day.
+        flush_every: The age at which amounts are flushed to SQL; by default 15 minutes.
+        retention: How long the live totals of a period stay in Redis; by default 90 days.
+        backlog: As of `DeferredCounters`: the number of counters at which new ones are refused.
+        shards: As of `DeferredCounters`: the parts that the counters are spread over.
+        tables: As of `DeferredCounters`: the tables of the sinks for PostgreSQL.
+
     """
 
     def __init__(
@@ -249,11 +256,15 @@ class BoundUsage:
     ) -> Reservation:
         """Reserve amounts if used + reserved + requested is within every limit; else `QuotaExceeded`.
 
-        A reservation that is neither settled nor released expires after `expires_after`. With a
-        `reservation_id` of your own, retrying returns the same reservation. `calendar` is the organization's
-        own.
+        Args:
+            organization_id: Whose usage it is.
+            limits: The limit of each measure; None is no limit.
+            expires_after: When a reservation that is neither settled nor released expires; by default 30
+                minutes.
+            reservation_id: An id of your own, with which retrying returns the same reservation.
+            calendar: The organization's own, if it differs from the declared one.
+            amounts: What is reserved, by measure.
 
-        `limits` has the limit of each measure; None is no limit.
         """
         requested = self._check(amounts)
         if wrong := [name for name, amount in requested.items() if name not in limits or amount < 0]:

@@ -52,16 +52,21 @@ _RESERVED = frozenset({"idempotency_key", "fallback"})
 class DeferredCounters:
     """Counters that reach rows of SQL in batches. `store[COUNTERS]` is a `BoundCounters`.
 
-    - `key`: the columns that identify a row.
-    - `measures`: the columns that are added to.
-    - `flush_every`: the age at which pending amounts are due.
-    - `batch`: the number of pending counters at which a shard is due whatever its age, and the most that one
-      transaction writes.
-    - `backlog`: the number of counters at which new ones are refused with `BacklogFull`. Counters that are
-      pending already can still be added to.
-    - `shards`: one is best on a single server; on a cluster, several spread over the nodes.
-    - `idempotency_ttl`: how long idempotency keys are remembered.
-    - `tables`: the tables of the sinks for PostgreSQL; by default `write_behind_last_batches` and so on.
+    Args:
+        catalogue: The catalogue that declares the keys.
+        name: The name of the counters: part of their keys, and of their rows in the sinks' tables.
+        key: The columns that identify a row.
+        measures: The columns that are added to.
+        purpose: What is counted, in a few words, for the generated documentation.
+        flush_every: The age at which pending amounts are due; by default a minute.
+        batch: The number of pending counters at which a shard is due whatever its age, and the most that one
+            transaction writes.
+        backlog: The number of counters at which new ones are refused with `BacklogFull`. Counters that are
+            pending already can still be added to.
+        shards: One is best on a single server; on a cluster, several spread over the nodes.
+        idempotency_ttl: How long idempotency keys are remembered; by default an hour.
+        tables: The tables of the sinks for PostgreSQL; by default `write_behind_last_batches` and so on.
+
     """
 
     def __init__(

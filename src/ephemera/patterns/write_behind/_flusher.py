@@ -65,13 +65,17 @@ class Flusher:
     Leaving the block flushes everything, for at most ten seconds. What that leaves stays in Redis for the
     next flusher; `failure` says why.
 
-    - `on_applied`: awaited with each batch that is in SQL, at least once. A batch whose `on_applied` fails is
-      kept and brought again.
-    - `flush_every`: the age at which batches are due, instead of the declared one.
-    - `claim_timeout`: how long after `write_delay` a batch is left to a flusher that does not finish it.
-    - `write_delay`: how long a batch waits between sealing and writing. Two seconds suit a server that may
-      lose its last second (appendfsync everysec, a failover): what SQL has cannot come back unsealed. Give
-      zero only where every acknowledged write is on disk (appendfsync always) or none needs to be.
+    Args:
+        source: What is flushed: `store[COUNTERS]` or `store[RECORDS]`.
+        sink: Where to: a `CounterTable`, a `RecordTable`, or a sink of yours.
+        on_applied: Awaited with each batch that is in SQL, at least once. A batch whose `on_applied` fails is
+            kept and brought again.
+        flush_every: The age at which batches are due, instead of the declared one.
+        claim_timeout: How long after `write_delay` a batch is left to a flusher that does not finish it.
+        write_delay: How long a batch waits between sealing and writing. Two seconds suit a server that may
+            lose its last second (appendfsync everysec, a failover): what SQL has cannot come back unsealed.
+            Give zero only where every acknowledged write is on disk (appendfsync always) or none needs to be.
+
     """
 
     def __init__(

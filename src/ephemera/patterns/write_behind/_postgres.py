@@ -163,9 +163,14 @@ class _Table:
 class RecordTable(_Table):
     """A table that records are inserted into, by column name.
 
-    `unique` names columns with a unique index. Of several records with the same values in them one is kept:
-    the `first`, or the `last`, which replaces the existing row; `keep` says which. `tables` are those of the
-    declaration.
+    Args:
+        engine: The engine of the database.
+        table: The table, with a column for each field of the record.
+        unique: The columns of a unique index, if there is one. Of several records with the same values in
+            them one is kept.
+        keep: Which one: the "first", or the "last", which replaces the existing row.
+        tables: Those of the declaration, if it names some.
+
     """
 
     def __init__(
@@ -227,8 +232,13 @@ class RecordTable(_Table):
 class CounterTable(_Table):
     """A table whose columns are added to, by the names of the declared key and measures.
 
-    Missing rows are inserted, which needs a unique index on the key. With `insert=False` rows are only
-    updated: amounts for a missing row are rejected.
+    Args:
+        engine: The engine of the database, of your own tables or another.
+        table: The table, with a column for each part of the key and for each measure.
+        counters: The declaration, which names these columns.
+        insert: Whether missing rows are inserted, which needs a unique index on the key. With False, rows are
+            only updated: amounts for a missing row are rejected.
+
     """
 
     def __init__(

@@ -58,15 +58,20 @@ _FORMAT = FieldCodec(":")
 class DeferredRecords(Generic[S]):
     """Records that reach a table of SQL in batches. `store[RECORDS]` is a `BoundRecords`.
 
-    - `record`: a msgspec Struct, a pydantic model, a dataclass, an attrs class or a TypedDict; its
-      fields are the columns.
-    - `flush_every`: the age at which pending records are due.
-    - `batch`: the number of records at which a shard is due whatever its age, and the most that one
-      transaction writes.
-    - `backlog`: the number of records at which new ones are refused with `BacklogFull`.
-    - `shards`: lists that the records are spread over.
-    - `idempotency_ttl`: how long idempotency keys are remembered.
-    - `tables`: the tables of the sinks for PostgreSQL; by default `write_behind_last_batches` and so on.
+    Args:
+        catalogue: The catalogue that declares the keys.
+        name: The name of the records: part of their keys, and of their rows in the sinks' tables.
+        record: A msgspec Struct, a pydantic model, a dataclass, an attrs class or a TypedDict; its fields are
+            the columns.
+        purpose: What is recorded, in a few words, for the generated documentation.
+        flush_every: The age at which pending records are due; by default 5 seconds.
+        batch: The number of records at which a shard is due whatever its age, and the most that one
+            transaction writes.
+        backlog: The number of records at which new ones are refused with `BacklogFull`.
+        shards: The number of lists that the records are spread over.
+        idempotency_ttl: How long idempotency keys are remembered; by default an hour.
+        tables: The tables of the sinks for PostgreSQL; by default `write_behind_last_batches` and so on.
+
     """
 
     def __init__(
