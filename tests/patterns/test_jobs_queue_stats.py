@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import func, insert
 
 from ephemera.embedded import Postgres, Valkey
-from ephemera.patterns.jobs import BoundJobs, QueueStats, read_queue_stats
+from ephemera.patterns.jobs import BoundJobs, QueueStats, _queues, read_queue_stats
 from tests.patterns.job_fixtures import JOBS
 from tests.patterns.job_store import opened
 
@@ -75,6 +75,23 @@ async def test_times_are_percentiles_of_the_last_hour(jobs: BoundJobs) -> None:
     by_minute = [each for each in found.run_per_minute if each is not None]
     assert by_minute == [pytest.approx((102, 192), abs=0.1)], "they ended in one minute"
     assert found.wait_per_minute[-8:].count(None) == 7, "the latest minutes come last"
+
+
+async def test_all_jobs_are_counted_and_times_are_those_of_the_newest(
+    jobs: BoundJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy hour has its whole throughput; minutes whose times were not read have none, rather than 0."""
+    monkeypatch.setattr(_queues, "MAX_ENDED", 3)
+    for minute in (40, 30, 10, 10, 10):
+        ended = NOW - timedelta(minutes=minute, seconds=30)
+        times = {"available_at": ended - timedelta(seconds=3), "started_at": ended - timedelta(seconds=2)}
+        name = f"done-{minute}-{len(await jobs.find())}"
+        await add(jobs, name, "done", attempts=1, finished_at=ended, **times)
+    found = await stats(jobs)
+    assert (found.per_minute[-41], found.per_minute[-31], found.per_minute[-11]) == (1, 1, 3)
+    assert sum(found.per_minute) == 5
+    for times_read in (found.wait_per_minute, found.run_per_minute):
+        assert [number for number, each in enumerate(reversed(times_read)) if each is not None] == [10]
 
 
 async def test_a_retried_job_starts_again(jobs: BoundJobs) -> None:

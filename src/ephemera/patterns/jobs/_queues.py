@@ -10,8 +10,8 @@ before.
 of it is older than the period, so in no span of that length more jobs start than the limit allows.
 
 *Statistics*, how many jobs ended, how long they waited and ran, come from the rows, so they cover all
-workers, those that have ended included, and need no Redis. At most the newest `MAX_ENDED` jobs of the hour
-are read, by the index of their end.
+workers, those that have ended included, and need no Redis. All jobs that ended in the hour are counted, by
+the index of their end; the times are those of the newest `MAX_ENDED`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Rate = tuple[int, timedelta]
 MINUTES = 60
 """How far back the statistics reach."""
 MAX_ENDED = 100_000
-"""How many of the newest jobs that ended are read."""
+"""Of how many of the newest jobs that ended the times are read."""
 _PERCENTILES = (0.5, 0.95)
 
 _PARTS = 50  # of a rate's period
@@ -196,11 +196,14 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     per_minute: tuple[int, ...]
     """How many jobs ended in each of the last 60 minutes, the latest one last."""
     wait: Percentiles | None
-    """The median and the 95th percentile from being due to the start, of jobs with one attempt."""
+    """The median and the 95th percentile from being due to the start, of jobs with one attempt.
+
+    They are those of the newest 100,000 jobs of all queues that ended.
+    """
     run: Percentiles | None
     """The same from the start to the end, of jobs that are done."""
     wait_per_minute: tuple[Percentiles | None, ...]
-    """`wait` in each of the last 60 minutes, the latest one last; None without a job."""
+    """`wait` in each of the last 60 minutes, the latest one last; None without a job among those."""
     run_per_minute: tuple[Percentiles | None, ...]
     """The same of `run`."""
 
@@ -216,7 +219,7 @@ async def read_queue_stats(tables: JobTables, engine: AsyncEngine, queues: Seque
     async with engine.connect() as sql:
         opened = {(queue, state): jobs for queue, state, jobs in await sql.execute(_open_jobs(tables))}
         ended = _ended(tables)
-        minutes = await _per_minute(sql, ended)
+        minutes = await _per_minute(sql, tables)
         waits = await _percentiles(sql, ended, ended.c.waited, ended.c.attempts == 1)
         runs = await _percentiles(sql, ended, ended.c.ran, ended.c.state == "done")
     return [
@@ -252,27 +255,38 @@ def _open_jobs(tables: JobTables) -> Any:
 
 
 def _ended(tables: JobTables) -> Any:
-    c, now = tables.jobs.c, func.statement_timestamp()
-
-    def seconds(span: Any) -> Any:
-        return cast(func.extract("epoch", span), Double)
-
+    """The newest jobs that ended, with their times."""
+    c = tables.jobs.c
     columns = (
         c.queue,
         c.state,
         c.attempts,
-        func.floor(seconds(now - c.finished_at) / 60).label("minute"),
-        seconds(c.started_at - c.available_at).label("waited"),
-        seconds(c.finished_at - c.started_at).label("ran"),
+        _minute(c).label("minute"),
+        _seconds(c.started_at - c.available_at).label("waited"),
+        _seconds(c.finished_at - c.started_at).label("ran"),
     )
-    recent = c.finished_at > now - timedelta(minutes=MINUTES)
-    return select(*columns).where(recent).order_by(c.finished_at.desc()).limit(MAX_ENDED).subquery()
+    return select(*columns).where(_is_recent(c)).order_by(c.finished_at.desc()).limit(MAX_ENDED).subquery()
 
 
-async def _per_minute(sql: AsyncConnection, ended: Any) -> dict[str, dict[int, int]]:
-    groups = (ended.c.queue, ended.c.minute)
+def _seconds(span: Any) -> Any:
+    return cast(func.extract("epoch", span), Double)
+
+
+def _minute(c: Any) -> Any:
+    """How many whole minutes ago a job ended."""
+    return func.floor(_seconds(func.statement_timestamp() - c.finished_at) / 60)
+
+
+def _is_recent(c: Any) -> Any:
+    return c.finished_at > func.statement_timestamp() - timedelta(minutes=MINUTES)
+
+
+async def _per_minute(sql: AsyncConnection, tables: JobTables) -> dict[str, dict[int, int]]:
+    c = tables.jobs.c
+    ended = select(c.queue, _minute(c).label("minute")).where(_is_recent(c)).subquery().c
+    counted = select(ended.queue, ended.minute, func.count()).group_by(ended.queue, ended.minute)
     found: defaultdict[str, dict[int, int]] = defaultdict(dict)
-    for queue, minute, jobs in await sql.execute(select(*groups, func.count()).group_by(*groups)):
+    for queue, minute, jobs in await sql.execute(counted):
         found[queue][int(minute)] = jobs
     return found
 
