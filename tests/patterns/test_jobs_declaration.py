@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from ephemera import Catalogue, connect
 from ephemera.embedded import Valkey
 from ephemera.errors import InvalidDeclaration, MissingExtra, MissingResource
-from ephemera.patterns.jobs import Jobs, Retry, Run, WorkerSettings, run_worker, sql_engine
+from ephemera.patterns.jobs import Jobs, Retry, Run, Unique, WorkerSettings, run_worker, sql_engine
 from ephemera.patterns.jobs._job_definition import annotation, decode_arguments, encode_arguments
 from tests.patterns.job_fixtures import CATALOGUE, JOBS, PROGRESS, worker_context
 
@@ -103,6 +103,7 @@ def test_kinds_that_cannot_work_are_refused(made: Jobs) -> None:
     declare: list[tuple[Callable[[], Any], str]] = [
         (lambda: made.job(queue="other")(index), "there is no such queue"),
         (lambda: made.job(queue="work")(BLOCK), "a job is an `async def`"),
+        (lambda: made.job(queue="work", name="mail:index")(index), "a colon in a job's name"),
         (lambda: made.job(queue="work", retry=Retry(attempts=0))(index), "a job needs at least 1"),
         (lambda: made.job(queue="work", time_limit=timedelta(0))(index), "it must be above 0"),
     ]
@@ -112,6 +113,13 @@ def test_kinds_that_cannot_work_are_refused(made: Jobs) -> None:
     made.job(queue="work")(index)
     with pytest.raises(InvalidDeclaration, match="it is declared twice"):
         made.job(queue="work")(index)
+
+
+def test_a_key_of_ones_own_is_never_that_of_compared_arguments() -> None:
+    """Whatever the key is, a job that compares its arguments does not have it."""
+    compared = Unique().key_for("index", {"page": 1})
+    rest = compared.removeprefix("index:")
+    assert all(Unique(key=key).key_for("index", {}) != compared for key in (compared, rest))
 
 
 def test_arguments_keep_their_types(made: Jobs) -> None:

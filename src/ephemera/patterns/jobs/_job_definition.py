@@ -122,10 +122,10 @@ class Unique:
     def key_for(self, kind: str, arguments: Mapping[str, Any]) -> str:
         """The key in SQL of a job with these encoded arguments, defaults included."""
         if self.key is not None:
-            return f"{kind}:{self.key}"
+            return f"{kind}:key:{self.key}"
         names = sorted(arguments if self.arguments is None else self.arguments)
         compared = msgspec.json.encode([[name, arguments.get(name)] for name in names], order="deterministic")
-        return f"{kind}:sha256:{sha256(compared).hexdigest()}"
+        return f"{kind}:args:{sha256(compared).hexdigest()}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,6 +161,9 @@ class Job(Generic[P, R]):
                 "a job is an `async def`",
                 "its steps may be plain functions: run.step(name, function)",
             )
+        if ":" in self.kind:
+            advice = "use a point or a _: the keys of unique jobs are the name, a colon and more"
+            raise InvalidDeclaration(self.kind, "a colon in a job's name", advice)
         check_durations(self.kind, time_limit=time_limit)
         if time_limit <= timedelta(0):
             raise InvalidDeclaration(self.kind, f"time_limit={time_limit}", "it must be above 0")
