@@ -50,7 +50,8 @@ _BATCH = 100
 """Commands written together when few are in flight: a batch from an idle connection is one write."""
 _BUSY = 16
 """With more than this many in flight, a quarter of them is written together: the server works on one part
-while we pack the next, where with all at once each side would idle while the other works."""
+while we pack the next, where with all at once each side would idle while the other works. On a cluster each
+node gets a part anyway, and fewer writes make a call a tenth cheaper."""
 PROTOCOL_ERRORS = (hiredis.ProtocolError, TypeError, RecursionError, IndexError, MemoryError)
 """What parsing raises for data that is not of the Redis protocol."""
 _INCOMPLETE = object()
@@ -160,6 +161,8 @@ class Connection(asyncio.Protocol):
         self.lost: asyncio.Future[None] = loop.create_future()
         self.stalled = False
         """Whether it was ended because the server did not answer."""
+        self.is_one_of_many = False
+        """Whether the commands of a tick go to several servers, which so work side by side anyway."""
         self.latencies = Latencies()
         self.credentials = Credentials()
         self._owner = owner
@@ -275,7 +278,7 @@ class Connection(asyncio.Protocol):
         """Parse what arrived and complete the replies in it."""
         self._stall.progress_at = self._loop.time()
         in_flight = len(self.waiting)
-        self._batch = in_flight // 4 if in_flight > _BUSY else _BATCH
+        self._batch = in_flight // 4 if in_flight > _BUSY and not self.is_one_of_many else _BATCH
         try:
             self._reader.feed(data)
             self._deliver()

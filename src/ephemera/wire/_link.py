@@ -343,6 +343,7 @@ class Link:
             return
         self.connection_count += 1
         connection.latencies = self.latencies
+        connection.is_one_of_many = self._redirect is not None  # only nodes of a cluster redirect
         self._connection = self._own.connection = connection
         retries, self._retries = self._retries, []
         for entry in retries:
