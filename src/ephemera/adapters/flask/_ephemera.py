@@ -174,7 +174,8 @@ class Ephemera:
         """Cache the results of a function; its parameters are the fields of the key.
 
         The function keeps its signature, and gets `delete(...)` with the same one, for after a commit. It
-        runs in a thread of its own, once for all callers that wait for the same result.
+        runs once for all callers that wait for the same result, in the thread of the first of them; a
+        refresh of a stale result runs in a thread of its own.
 
         Args:
             cache: The pattern of the keys, such as `"profile:{user_id}"`, or a `Cache` that is declared.
