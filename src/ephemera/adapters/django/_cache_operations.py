@@ -7,6 +7,7 @@ awaited share one write. On a cluster each has one key.
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import Any
 
 from ephemera._futures import discard
@@ -114,5 +115,13 @@ def _milliseconds(seconds: float) -> int:
 def _sum(serializer: Serializer, key: str, stored: bytes, delta: int) -> Any:
     value = serializer.loads(stored)
     if value is MISSING or not isinstance(value, (int, float)):
-        raise TypeError(f"the value of {key!r} is not a number, so nothing can be added to it")
+        raise _not_a_number(f"the value of {key!r} is not a number, so nothing can be added to it")
     return value + delta
+
+
+def _not_a_number(message: str) -> TypeError:
+    """The error of Django's other backends; where redis-py is imported, its Redis backend's error as well."""
+    redis = sys.modules.get("redis.exceptions")
+    if redis is None:
+        return TypeError(message)
+    return type("NotANumber", (TypeError, redis.ResponseError), {})(message)
