@@ -51,7 +51,7 @@ class HashAccessor(Accessor, Generic[S]):
             self._decode, self._values = codec.decode_values, iter
         self._send_get = self._reader(client.send, client.call, self._name, *self._arguments)
         lifetime = keyspace.lifetime
-        self._put_ttl = lifetime.milliseconds if lifetime.on_put == "renew" else None
+        self._put_ttl = str(lifetime.milliseconds) if lifetime.on_put == "renew" else None
 
     async def get(self, /, *positional: Never, **fields: FieldValue) -> S | None:
         """The record, or None when the key is absent, incomplete or holds something else."""
@@ -89,7 +89,7 @@ class HashAccessor(Accessor, Generic[S]):
         if self._put_ttl is not None and until is None and lifetime is None:
             # The usual lifetime has a script of its own: half of the server's and the client's time.
             stats = self.stats
-            stats.bytes_written += payload_size(flat)
+            stats.bytes_written += sum(map(len, flat))
             with stats.counting_errors:
                 await self._run(_REPLACE, (key,), (self._put_ttl, *flat))
             stats.writes += 1
