@@ -15,7 +15,15 @@ from ephemera.wire import LATENCY_BOUNDS
 NOTE = "note:{note_id}"
 
 
-def scraped(ratios: HitRatios, url: str, hits: int, misses: int, fast: int = 0, slow: int = 0) -> None:
+def scraped(
+    ratios: HitRatios,
+    url: str,
+    hits: int,
+    misses: int,
+    fast: int = 0,
+    slow: int = 0,
+    started: float | None = None,
+) -> None:
     """One response of a process; fast calls are in the first bucket, slow ones, of notes, in the last."""
     lines = [
         f'ephemera_keyspace_hits_total{{keyspace="{NOTE}"}} {hits}',
@@ -32,6 +40,8 @@ def scraped(ratios: HitRatios, url: str, hits: int, misses: int, fast: int = 0, 
         f'ephemera_keyspace_duration_seconds_bucket{{keyspace="{NOTE}",le="+Inf"}} {slow}.0',
         'ephemera_keyspace_duration_seconds_bucket{keyspace="unused",le="+Inf"} 0.0',
     ]
+    if started is not None:
+        lines.append(f"process_start_time_seconds {started}")
     ratios.count(url, "\n".join(lines))
 
 
@@ -46,6 +56,27 @@ def test_a_point_has_what_was_counted_since_the_last() -> None:
     assert ratios.take_counted().lookups == {NOTE: (40, 10)}
     scraped(ratios, "a", 5, 0, fast=1)
     assert ratios.take_counted().lookups == {NOTE: (5, 0)}
+
+
+def test_processes_behind_one_url_are_told_apart() -> None:
+    """A service that answers from another pod each time has not restarted; a pod started later has."""
+    ratios = HitRatios(("a",))
+    first, second = 1.7e9 + 0.25, 1.7e9 + 0.5
+    for hits in (1000, 1010, 1020):
+        scraped(ratios, "a", hits, 0, started=first)
+        scraped(ratios, "a", 50 + hits // 10, 0, started=second)
+    assert ratios.take_counted().lookups == {NOTE: (22, 0)}
+    scraped(ratios, "a", 7, 0, started=time.time() + 60)
+    scraped(ratios, "a", 1021, 0, started=first)
+    assert ratios.take_counted().lookups == {NOTE: (8, 0)}
+
+
+def test_processes_that_are_gone_are_forgotten() -> None:
+    """However many processes come and go behind a URL, the counters of few are kept."""
+    ratios = HitRatios(("a",))
+    for number in range(500):
+        scraped(ratios, "a", 1, 0, started=1.7e9 + number)
+    assert len(ratios._before) < 100
 
 
 def test_what_is_no_count_is_ignored() -> None:

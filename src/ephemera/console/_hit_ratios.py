@@ -3,7 +3,8 @@
 Only the reading process knows which keyspace a hit belongs to; the server does not. The console scrapes each
 `--metrics-url` every ten seconds and sums the counters, with the token in EPHEMERA_METRICS_TOKEN, if set.
 What each process has counted since its last scrape is added up for the history (`_history`), so a restart,
-or a process that does not respond for a while, makes no jump.
+or a process that does not respond for a while, makes no jump. Behind one URL there may be several processes,
+such as the pods of a Kubernetes service: they are told apart by `process_start_time_seconds`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from time import time
 from typing import TypeAlias
 
 import httpx
@@ -37,6 +39,8 @@ _BUCKET = re.compile(
     rf'^({_DURATIONS}|{_BY_KEYSPACE})\{{\w+="((?:[^"\\]|\\.)*)",le="([0-9.eE+-]+|\+Inf)"\}} {_NUMBER}',
     re.MULTILINE,
 )
+_STARTED = re.compile(r"^process_start_time_seconds (\S+)", re.MULTILINE)
+_MAX_PROCESSES = 64  # whose counters are kept: those seen last
 _Counter: TypeAlias = tuple[str, str, str]
 """The name of a metric, the pattern if it has one, and the bound of a bucket."""
 
@@ -50,7 +54,8 @@ class HitRatios:
         """Hosts that did not respond."""
         self._hits: Counter[str] = Counter()
         self._misses: Counter[str] = Counter()
-        self._before: dict[str, Counter[_Counter]] = {}  # the last counters of each URL
+        self._before: dict[tuple[str, str], Counter[_Counter]] = {}  # the last counters of each process
+        self._watched: dict[str, float] = {}  # since when, by URL
         self._counted: Counter[_Counter] = Counter()  # since the history took them
 
     def of(self, pattern: str) -> float | None:
@@ -106,13 +111,27 @@ class HitRatios:
         for name, label, bound, value in _BUCKET.findall(text):
             # Those of all servers together, but those of each keyspace for itself.
             now[name, _ESCAPED.sub(r"\1", label) if name == _BY_KEYSPACE else "", bound] += _count(value)
-        before = self._before.get(url)
-        self._before[url] = now
+        before = self._counted_before(url, text)
+        self._keep(url, text, now)
         if before is None:
             return
         restarted = any(now[each] < value for each, value in before.items())
         for each, value in now.items():
             self._counted[each] += value - (0 if restarted else before[each])
+
+    def _counted_before(self, url: str, text: str) -> Counter[_Counter] | None:
+        """The last counters of the process that responded; none of one that started since; None: unknown."""
+        known = self._before.get((url, _started(text)))
+        watched = self._watched.setdefault(url, time())
+        if known is None and _count(_started(text) or "0") > watched:
+            return Counter()
+        return known
+
+    def _keep(self, url: str, text: str, now: Counter[_Counter]) -> None:
+        self._before.pop((url, _started(text)), None)  # so that the newest is last
+        self._before[url, _started(text)] = now
+        if len(self._before) > _MAX_PROCESSES * len(self.urls):
+            del self._before[next(iter(self._before))]
 
     def _update(self, texts: list[str]) -> None:
         hits: Counter[str] = Counter()
@@ -132,6 +151,12 @@ def _durations(up_to: Mapping[str, int]) -> list[int]:
 
 def _count(value: str) -> int:
     return int(min(float(value), _MAX_COUNT))
+
+
+def _started(text: str) -> str:
+    """When the process that responded was started; empty if it does not say."""
+    found = _STARTED.search(text)
+    return found[1] if found and re.fullmatch(_NUMBER, found[1]) else ""
 
 
 async def _scrape(client: httpx.AsyncClient, url: str) -> str | None:
