@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -178,6 +179,20 @@ async def test_a_sweep_is_bounded_and_resumes(swept: Valkey) -> None:
         removed, cursor, rounds = removed + report.removed, report.cursor, rounds + 1
     assert (removed, rounds) == (2500, 4)
     assert swept.ask("DBSIZE") == 101
+
+
+async def test_what_a_lost_connection_left_is_not_counted_as_removed(swept: Valkey) -> None:
+    """If the server dies between two batches, only the first was removed, and the sweep can be resumed."""
+    options = SweepOptions(delete=True, rate=50.0)
+    running = asyncio.create_task(sweep(swept.url, describe(OLD), describe(NEW), options))
+    async with open_client(swept.url) as client:
+        while (left := await client.call("DBSIZE")) > 2501:
+            await asyncio.sleep(0.01)
+    swept.kill()  # while it waits two seconds for its rate
+    result = await running
+    assert (result.removed, left) == (100, 2501)
+    assert result.stopped is not None
+    assert result.cursor is not None
 
 
 async def test_a_pattern_that_became_narrower_protects_its_keys(swept: Valkey) -> None:

@@ -95,9 +95,16 @@ class _Sweep:
 
     async def _unlink(self, node: NodeClient, keys: Sequence[bytes]) -> None:
         """Unlink keys, one command each because their slots differ, and wait as the rate demands."""
+
+        async def unlink(key: bytes) -> int:
+            return int(await node.call("UNLINK", key))  # which may raise before there is anything to await
+
         self.removed += len(keys)  # at once: the sweeps of other servers share the limit
-        replies = await asyncio.gather(*(node.call("UNLINK", key) for key in keys))
-        self.removed += sum(replies) - len(keys)
+        replies = await asyncio.gather(*map(unlink, keys), return_exceptions=True)
+        self.removed += sum(reply for reply in replies if isinstance(reply, int)) - len(keys)
+        for reply in replies:
+            if isinstance(reply, BaseException):
+                raise reply
         await asyncio.sleep(len(keys) / self.options.rate)
 
 
