@@ -58,6 +58,24 @@ def test_use6_the_command_fails_on_a_part(large: Valkey) -> None:
     assert ephemera("infer", "--url", large.url).code == 0
 
 
+async def test_use6_a_connection_lost_while_sampling_is_told() -> None:
+    """Names alone tell neither types nor roles: without the sample a proposal is incomplete, and says why."""
+    with embedded.valkey() as server:
+        for number in range(2000):
+            server.ask("LPUSH", f"mails:{number}", "{}")
+
+        def kill(phase: str, *_: int) -> None:
+            if phase == "samples":
+                server.kill()
+
+        proposal = await infer(server.url, options=SurveyOptions(budget=60.0), on_progress=kill)
+    assert proposal.coverage.names == 2000
+    assert not proposal.coverage.complete
+    assert len(proposal.coverage.lost) == 1
+    assert "of the sampled keys" in str(proposal.coverage.not_seen)
+    assert "INCOMPLETE: types, roles" in proposal.source
+
+
 async def test_use6_a_rare_queue_is_not_lost_among_names_that_start_alike(large: Valkey) -> None:
     """However many names begin with its letter, a library's queue stays a shape of its own."""
     roles = {each.pattern: each.role for each in (await infer(large.url)).keyspaces}

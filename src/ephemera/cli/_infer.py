@@ -66,7 +66,8 @@ def _summary(proposal: Proposal) -> str:
         lines.append(f"{format_count(left, 'key')} cannot be declared; see the end of the source")
     if not proposal.coverage.complete:
         seen = f"{proposal.coverage.names:,} of {proposal.coverage.keys:,}"
-        lines.append(f"incomplete, made from {seen} keys: give a longer --budget, or none")
+        advice = "" if proposal.coverage.lost else ": give a longer --budget, or none"
+        lines.append(f"incomplete, made from {seen} keys{advice}")
     lines += [f"not seen: {each}" for each in proposal.coverage.not_seen]
     return "\n".join(lines)
 

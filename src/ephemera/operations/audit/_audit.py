@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import zip_longest
 from typing import Any
 
 import msgspec
@@ -72,7 +73,11 @@ def coverage_of(result: Survey) -> Coverage:
         resumed=result.resumed,
         cursor=result.cursor,
         not_seen=list(_not_seen(result)),
-        lost=[scan.info.name for scan in result.scans if scan.error is not None],
+        lost=[
+            scan.info.name
+            for scan, inspector in zip_longest(result.scans, result.inspectors)
+            if scan.error is not None or (inspector is not None and inspector.lost)
+        ],
     )
 
 
@@ -192,7 +197,8 @@ def _not_seen(result: Survey) -> Iterator[str]:
         part = f" (about {1 - share:.0%} of them)" if share is not None else ""
         yield f"the names after the cursor{part}: the time budget was used up"
     if result.uninspected:
-        yield f"{result.uninspected:,} of the sampled keys: the time budget was used up"
+        lost = next((inspector.lost for inspector in result.inspectors if inspector.lost), None)
+        yield f"{result.uninspected:,} of the sampled keys: {lost or 'the time budget was used up'}"
     for inspector in result.inspectors:
         for command, error in inspector.failures.items():
             yield f"the results of {command} on {inspector.node.endpoint}: {error}"

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from ephemera.keyspace import RESERVED
 from ephemera.operations.audit import Coverage, coverage_of
 from ephemera.operations.infer._content_types import detect_content
@@ -62,6 +64,9 @@ async def infer(
     left_out = [*result.shapes.undeclarable(), *result.shapes.uncovered()]
     coverage = coverage_of(result)
     notes = _notes(coverage, [scan.info.name for scan in result.scans])
+    if not result.inspected:  # what was not looked at is a guess, too
+        coverage = msgspec.structs.replace(coverage, complete=False)
+        notes = ["INCOMPLETE: types, roles and lifetimes of some are guesses from their names.", "", *notes]
     return Proposal(name, coverage, proposed, left_out, write_source(name, notes, proposed, left_out))
 
 

@@ -76,6 +76,7 @@ class KeyInspector:
         self.lookups = 0
         self.contents_read = 0  # keys whose members or contents were requested
         self.failures: dict[str, str] = {}  # failed commands and the server's error
+        self.lost: str | None = None  # why the connection was lost
 
     @classmethod
     async def create(cls, node: NodeClient) -> KeyInspector:
@@ -98,7 +99,7 @@ class KeyInspector:
                 await self.read(batch)
                 on_progress(len(batch))
         except (ConnectionFailed, StoreClosed) as error:
-            self.failures["TYPE"] = str(error)
+            self.lost = str(error)
 
     async def read(self, keys: Sequence[SampledKey]) -> None:
         """Read these keys, which are few."""

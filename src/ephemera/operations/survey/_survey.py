@@ -91,7 +91,7 @@ class Survey:
     seconds: float = 0.0
     inspectors: list[KeyInspector] = field(default_factory=list)
     examples: dict[bytes, SampledKey] = field(default_factory=dict)  # of shapes, and of refused keys
-    uninspected: int = 0  # sampled keys that the budget did not suffice for
+    uninspected: int = 0  # sampled keys that the budget, or the connection, did not suffice for
 
     @property
     def all_samples(self) -> list[KeyspaceSample]:
@@ -112,6 +112,11 @@ class Survey:
     def complete(self) -> bool:
         """Whether every key was seen, from the beginning to the end."""
         return not self.resumed and all(scan.done for scan in self.scans)
+
+    @property
+    def inspected(self) -> bool:
+        """Whether every command about the sampled keys was answered."""
+        return not self.uninspected and not any(inspector.failures for inspector in self.inspectors)
 
     @property
     def cursor(self) -> str | None:
