@@ -101,6 +101,28 @@ async def test_a_secret_is_neither_shown_nor_found_by_a_guess(server: Valkey) ->
             assert "guess" not in shown
 
 
+@pytest.mark.parametrize(
+    "value", ["hunter2", "postgres://ann:pass@db/shop", "4111111111111111", "k3j5k3j5k3j5k3j5", "Xy9!zz"]
+)
+async def test_what_may_be_a_secret_is_not_shown_of_undeclared_keys(server: Valkey, value: str) -> None:
+    """Of undeclared keys only words and short numbers are shown, however the value is stored."""
+    async with connect(server.url, catalogue) as store:
+        scope = scope_of(service_of(store), None)
+        await store.call("SET", "stranger:text", value, "EX", 60)
+        await store.call(
+            "SET", "stranger:json", msgspec.json.encode({"city": "Porto", "at": [value]}), "EX", 60
+        )
+        await store.call("HSET", "stranger:hash", "city", "Porto", "visits", "17", "at", value)
+        await store.call("LPUSH", "stranger:list", value, "Porto")
+        shown = {
+            name: (await entry(scope, f"stranger:{name}")).text for name in ("text", "json", "hash", "list")
+        }
+    assert value not in str(shown)
+    assert shown["text"] == HIDDEN
+    assert all("Porto" in shown[name] for name in ("json", "hash", "list"))
+    assert "17" in shown["hash"]
+
+
 async def test_a_hostile_value_can_be_deleted(server: Valkey) -> None:
     """JSON that nests as deep as any decoder goes, or deeper, is not shown, and does not hide its key."""
     async with connect(server.url, catalogue) as store:

@@ -1,8 +1,8 @@
 """The value of one key as text, and what may be changed of it.
 
 *Shown.* Declared values are decoded; those of sensitive keyspaces are not read. Undeclared values are JSON or
-text, without members that are named or look like a secret; none are shown if the key or its library suggests
-one.
+text, of which only words and short numbers are shown, and no member that is named like a secret; none are
+shown if the key or its library suggests one.
 
 *Changed.* What may vanish may be deleted: keys of role `cache`, and undeclared ones. A pattern's keys of role
 `queue` are changed only on the page of the pattern, which keeps its guarantees. A value is edited only where
@@ -25,9 +25,8 @@ from ephemera.operations.libraries import identify
 from ephemera.operations.survey import (
     ContentReader,
     SampledKey,
-    form_of,
     inspect_keys,
-    looks_random,
+    is_plain,
     looks_secret,
 )
 from ephemera.wire import Script
@@ -148,7 +147,7 @@ def _pairs(flat: Sequence[bytes]) -> dict[str, bytes]:
 
 
 def _readable(content: Any) -> Any:
-    """Undeclared content without what is named like a secret."""
+    """Undeclared content without what is named like a secret, or may be one: a password, a URL with one."""
     if isinstance(content, bytes):
         try:
             content = msgspec.json.decode(content)
@@ -159,8 +158,7 @@ def _readable(content: Any) -> Any:
         return {name: HIDDEN if looks_secret(name) else _readable(value) for name, value in pairs}
     if isinstance(content, (list, tuple, set)):
         return [_readable(each) for each in content]
-    secret = isinstance(content, str) and (form_of(content) == "token" or looks_random(content))
-    return HIDDEN if secret else content
+    return content if content is None or is_plain(str(content)) else HIDDEN
 
 
 def _readable_name(name: Any) -> str:
