@@ -30,6 +30,7 @@ def test_a_delayed_job_says_when_it_is_due() -> None:
     assert (held["state"], held["lease"]) == ("running", "4 s")
     assert row(state="running", lease_until=NOW - timedelta(seconds=4))["lease"] == "expired"
     assert row(state="cancelled", available_at=later)["state"] == "cancelled"
+    assert row(state="cancelled", lease_until=NOW - timedelta(seconds=4))["lease"] == ""
 
 
 def test_options_are_shown_if_they_are_not_the_usual_ones() -> None:

@@ -20,6 +20,9 @@ from tests.patterns.wait_for_jobs import until
 
 CATALOGUE = Catalogue("dur7")
 JOBS = Jobs(CATALOGUE, "dur7:{job_id}", queues=("work",), name="dur7_jobs", lease=timedelta(seconds=30))
+BRIEF = Jobs(
+    CATALOGUE, "dur7_brief:{job_id}", queues=("work",), name="dur7_brief", lease=timedelta(seconds=1)
+)
 GATE = threading.Event()
 STARTED = threading.Event()
 
@@ -78,14 +81,21 @@ async def queued(run: Run) -> str:
     return await run.step("quick", str)
 
 
+@BRIEF.job(queue="work")
+async def threads(run: Run) -> str:
+    """A plain function as a step."""
+    return await run.step("slow", slow)
+
+
 @pytest.fixture
 async def jobs(server: Valkey, postgres: Postgres) -> AsyncIterator[BoundJobs]:
     """Jobs that run in this process."""
     GATE.clear()
     STARTED.clear()
     engine = sql_engine(postgres.database("test_dur7"))
-    async with connect(server.url, CATALOGUE, resources={JOBS: engine}) as store:
+    async with connect(server.url, CATALOGUE, resources={JOBS: engine, BRIEF: engine}) as store:
         await store[JOBS].create_tables()
+        await store[BRIEF].create_tables()
         yield store[JOBS]
     await engine.dispose()
 
@@ -145,6 +155,39 @@ async def test_dur7_steps_leave_the_loops_own_threads_free(jobs: BoundJobs) -> N
             assert await asyncio.get_running_loop().getaddrinfo("localhost", 80)
         GATE.set()
         assert await attempt == "rescheduled"
+
+
+async def test_dur7_a_retry_of_a_cancelled_job_waits_for_its_thread(jobs: BoundJobs) -> None:
+    """However many leases the thread takes; then the retry begins at once."""
+    brief = jobs.store[BRIEF]
+    job_id = await brief.enqueue(threads)
+    attempt, other = asyncio.create_task(attempt_by(brief).run(job_id)), attempt_by(brief, "other")
+    await until(_started)
+    await brief.cancel(job_id)
+    await brief.retry(job_id)
+    for _ in range(30):
+        assert await other.run(job_id) == "refused"
+        assert not attempt.done()
+        await asyncio.sleep(0.1)
+    GATE.set()
+    assert await attempt == "lost"
+    assert await other.run(job_id) == "done"
+
+
+async def test_dur7_a_retry_after_the_death_of_the_worker_waits_for_its_lease(jobs: BoundJobs) -> None:
+    """Nobody knows whether the cancelled attempt still runs, until its lease is over."""
+    brief = jobs.store[BRIEF]
+    GATE.set()
+    job_id, other = await brief.enqueue(threads), attempt_by(brief, "other")
+    assert await attempt_by(brief, "killed").claims.named(job_id, "work") is not None
+    await brief.cancel(job_id)
+    await brief.retry(job_id)
+    assert await other.run(job_id) == "refused"
+
+    async def done() -> bool:
+        return await other.run(job_id) == "done"
+
+    await until(done, within=10)
 
 
 async def _started() -> bool:

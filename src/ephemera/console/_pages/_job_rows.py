@@ -41,6 +41,7 @@ def job_row(of: str, row: JobRow, counts: JobCounts) -> dict[str, Any]:
     age = seconds_since(row.created_at, counts.now)
     error = (row.error or "").partition("\n")[0]
     delayed = row.state == "waiting" and row.available_at > counts.now
+    lease = row.lease_until if row.state == "running" else None  # a cancelled attempt keeps its lease
     failed = row.state in ("failed", "dead") and error
     return {
         "id": f"{of}/{row.id}",
@@ -55,7 +56,7 @@ def job_row(of: str, row: JobRow, counts: JobCounts) -> dict[str, Any]:
         "progress_text": text,
         "step": error[:_SHORT_ERROR] if failed else row.step or "",
         "worker": _short_worker(row.worker or ""),
-        **_lease_or_due(row.available_at if delayed else row.lease_until, counts.now, delayed=delayed),
+        **_lease_or_due(row.available_at if delayed else lease, counts.now, delayed=delayed),
         "attempts": row.attempts,
         "age": format_age(row.created_at, counts.now),
         "age_sort": age,

@@ -136,7 +136,8 @@ class AttemptRunner:
                 raise
             _log.warning("%s", run._lost)
             run._state.deadline = 0.0
-            await run._wait_for_steps()  # until then this process has no place for another job
+            async with self.leases.delay_retry(run):
+                await run._wait_for_steps()  # until then this process has no place for another job
             run.checkpoint._forget_missing_events()
             return "lost"
         finally:

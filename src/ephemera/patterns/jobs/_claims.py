@@ -14,7 +14,8 @@ transaction of several statements (`_queues`).
 *Leases.* One statement each second renews the leases of all jobs that the process runs. A job that it did not
 renew was cancelled or taken over, and its work is cancelled with a `JobLost` that says why. The same happens
 to every job whose lease ran out while SQL could not be reached, even if a query hangs: another worker may
-have it by then.
+have it by then. As long as something of a cancelled attempt runs on, a thread or a step that ends slowly, its
+process extends the lease of the cancelled row, for which a retry waits.
 
 *Completion.* The first job that is done is written at once; those that are done by then share the next
 statement. A job is done when its row says so: each waits for the statement that it is in. One whose row
@@ -25,7 +26,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from time import monotonic
 from typing import Any, NamedTuple
@@ -177,6 +179,26 @@ class LeaseKeeper:
             if task is work or task in list(run._state.steps.values()):
                 return run
         return None
+
+    @asynccontextmanager
+    async def delay_retry(self, run: Run) -> AsyncIterator[None]:
+        """Let a retry of a job that was cancelled wait for the block's end."""
+        job = (run.id, run.row.worker or "")
+        delaying = asyncio.create_task(self._delay_retry(*job), name="ephemera-job-delayed-retry")
+        try:
+            yield
+        finally:
+            delaying.cancel()
+            await asyncio.wait((delaying,))
+            with suppress(*DATABASE_ERRORS, TimeoutError):  # then the lease ends by itself
+                await with_timeout(self._rows.allow_retry(*job), self._lease.total_seconds())
+
+    async def _delay_retry(self, job_id: str, worker: str) -> None:
+        while True:
+            with suppress(*DATABASE_ERRORS, TimeoutError):
+                extended = self._rows.delay_retry(job_id, worker, self._lease)
+                await with_timeout(extended, self._lease.total_seconds())
+            await asyncio.sleep(self._interval)
 
     def announce_stop(self) -> None:
         """Let no attempt begin a further step."""

@@ -294,13 +294,15 @@ class JobRows:
         return await self._held(job_id, fence, **values, available_at=available)
 
     async def cancel(self, job_id: str) -> JobRow | None:
-        """End a job that has not ended; from now on its worker holds an outdated fence."""
+        """End a job that has not ended; from now on its worker holds an outdated fence.
+
+        The lease stays: until then something of the attempt may run, and a retry waits for it.
+        """
         c = self._jobs.c
         return await self._changed(
             and_(c.id == job_id, c.state.in_(OPEN_STATES)),
             state="cancelled",
             fence=c.fence + 1,
-            lease_until=None,
             finished_at=func.clock_timestamp(),
             # A process without the callback leaves it to a worker, which knows whether there is one.
             callback_due_at=func.clock_timestamp() if (due := self._callback_due()) is None else due,
@@ -318,11 +320,31 @@ class JobRows:
             fence=c.fence + 1,
             started_at=None,
             finished_at=None,
-            available_at=now,
+            available_at=func.greatest(now, c.lease_until),
             published_at=self._published,
             resent=True,
             callback_due_at=None,
         )
+
+    async def delay_retry(self, job_id: str, worker: str, lease: timedelta) -> None:
+        """Let a retry of a cancelled job wait for this worker, which still runs something of its attempt."""
+        c, until = self._jobs.c, func.clock_timestamp() + lease
+        later = case((c.state == "waiting", until), else_=c.available_at)
+        values = {"lease_until": until, "available_at": later}
+        await self._one(update(self._jobs).where(self._outlived(job_id, worker)).values(**values))
+
+    async def allow_retry(self, job_id: str, worker: str) -> None:
+        """Nothing of a cancelled attempt runs any more: a retry may begin at once."""
+        c, now = self._jobs.c, func.clock_timestamp()
+        earlier = case((c.state == "waiting", now), else_=c.available_at)
+        values = {"lease_until": None, "available_at": earlier}
+        await self._one(update(self._jobs).where(self._outlived(job_id, worker)).values(**values))
+
+    def _outlived(self, job_id: str, worker: str) -> Any:
+        """A job that was cancelled, and perhaps retried, during an attempt of this worker."""
+        c = self._jobs.c
+        is_open = c.state.in_(("cancelled", "waiting"))
+        return and_(c.id == job_id, c.worker == worker, c.lease_until.is_not(None), is_open)
 
     async def now(self) -> datetime:
         """The database's time."""

@@ -171,7 +171,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     worker: str | None
     """The worker that ran it last, as host:process."""
     lease_until: datetime | None
-    """When another worker may take over a running job."""
+    """When another worker may take over a running job, or a retry of a cancelled one may begin."""
     step: str | None
     """The step recorded last."""
     steps: int
