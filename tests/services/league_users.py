@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import httpx
 import psycopg
+from PIL import Image
 from sqlalchemy import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -35,6 +38,8 @@ UNLIMITED = {"EPHEMERA_LEAGUE_REQUESTS_PER_10_SECONDS": "1000000"}
 LIVE_MATCH = 32
 """The demonstration's match that is under way."""
 _PATIENCE = 60.0  # seconds
+PICTURES = os.environ.get("LEAGUE_PICTURES")
+"""A folder to which tests save screens: `docs/images/league`, or one to look at them."""
 
 
 @contextmanager
@@ -55,6 +60,13 @@ def signed_in(served: Served, name: str, password: str = DEMO_PASSWORD) -> Itera
 def referee(served: Served) -> AbstractContextManager[httpx.Client]:
     """A client with the session of the administrator."""
     return signed_in(served, DEMO_ADMINISTRATOR)
+
+
+def save_picture(page: Any, name: str) -> None:
+    """Save what the window shows, with few colours, so that it is small."""
+    if PICTURES:
+        shown = Image.open(BytesIO(page.screenshot(animations="disabled"))).convert("RGB")
+        shown.quantize(128, dither=Image.Dither.NONE).save(Path(PICTURES) / f"{name}.png", optimize=True)
 
 
 def until(wanted: Callable[[], Any], seconds: float = _PATIENCE) -> Any:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,13 +13,11 @@ import pytest
 from ephemera_services.league import DEMO_ADMINISTRATOR, DEMO_HELPER
 from ephemera_services.runtime import DEMO_PASSWORD
 from tests.browsers import running_browser
-from tests.services.league_users import LIVE_MATCH, league, referee
+from tests.services.league_users import LIVE_MATCH, league, referee, save_picture, sql
 from tests.services.services import Served
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 800}
-PICTURES = os.environ.get("LEAGUE_PICTURES")
-"""A folder to which the screens are saved, to be looked at."""
 SCREENS = ("today", "fixtures", "clubs", "comments", "users", "ads", "history", "system")
 
 
@@ -59,11 +55,6 @@ def _panel(
         assert errors == []
 
 
-def _save(page: Any, name: str) -> None:
-    if PICTURES:
-        page.screenshot(path=str(Path(PICTURES) / f"{name}.png"))
-
-
 def _match_now(served: Served) -> int:
     at = (datetime.now(UTC) + timedelta(minutes=5)).isoformat()
     form = {"round": 21, "home_id": 5, "away_id": 6, "kickoff": at, "venue": "Ground by the river"}
@@ -87,7 +78,8 @@ def test_a_helper_controls_a_match_on_a_phone(browser: Any, served: Served) -> N
         page.get_by_role("button", name=re.compile("^Card")).last.click()
         page.get_by_role("dialog").get_by_role("button", name="Not known").click()
         playwright.expect(page.get_by_text("unknown, Vortex")).to_be_visible()
-        _save(page, "control-phone-light")
+        playwright.expect(page.locator("#toast")).to_be_hidden()
+        save_picture(page, "control-phone-light")
         page.get_by_role("button", name=re.compile("^Goal")).last.click()
         page.get_by_role("dialog").get_by_role("button", name="Orlov").click()
         playwright.expect(score).to_have_text("1 : 1")
@@ -158,7 +150,7 @@ def test_the_preview_shows_the_movement_of_the_table(browser: Any, served: Serve
         dialog.get_by_role("button", name="Preview").click()
         playwright.expect(dialog.get_by_role("button", name=re.compile("^Final: 9"))).to_be_visible()
         playwright.expect(dialog).to_contain_text("Rank")
-        _save(page, "preview-dark")
+        save_picture(page, "preview-dark")
         page.keyboard.press("Escape")
         playwright.expect(dialog).to_be_hidden()
 
@@ -180,7 +172,7 @@ def test_every_screen_fits_a_phone_and_is_usable_by_keyboard(
             assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], screen
             fields = "[...document.querySelectorAll('#content input, #content select')]"
             assert page.evaluate(f"{fields}.every((each) => each.labels.length)"), screen
-            _save(page, f"{screen}-phone-{scheme}")
+            save_picture(page, f"{screen}-phone-{scheme}")
         playwright.expect(page.get_by_text("queries per second")).to_be_visible()
         page.set_viewport_size(DESK)
         for screen in ("fixtures", "users"):
@@ -188,7 +180,80 @@ def test_every_screen_fits_a_phone_and_is_usable_by_keyboard(
             page.wait_for_function(
                 "name => document.getElementById('content').dataset.screen === name", arg=screen
             )
-            _save(page, f"{screen}-desk-{scheme}")
+            save_picture(page, f"{screen}-desk-{scheme}")
+
+
+MANY = {
+    "fixtures": (
+        "INSERT INTO league.matches (season_id, stage, round, home_id, away_id, kickoff, venue)"
+        " SELECT 2, 'league', 30, 1, 2, now() + interval '1 year' + n * interval '1 hour', 'Stand ' || n"
+        " FROM generate_series(1, 240) AS n"
+    ),
+    "history": (
+        "INSERT INTO league.changes (by_name, action, rows)"
+        " SELECT 'someone', 'change ' || n, '[]' FROM generate_series(1, 240) AS n"
+    ),
+    "comments": (
+        "INSERT INTO league.comments (match_id, user_id, text)"
+        " SELECT 1, 1, 'remark ' || n FROM generate_series(1, 240) AS n"
+    ),
+    "users": (
+        "INSERT INTO league.users (name, password_hash, role)"
+        " SELECT 'visitor-' || n, 'none', 'user' FROM generate_series(1, 240) AS n"
+    ),
+}
+LAST = {"fixtures": "Stand 240", "history": "change 1", "comments": "remark 1", "users": "dora"}
+"""What is on the last page of each list."""
+
+
+def test_every_row_of_a_long_list_can_be_reached(
+    browser: Any, served: Served, places: dict[str, str]
+) -> None:
+    """Of each list more pages are shown by a button, until there are no more; fixtures also by season."""
+    for statement in MANY.values():
+        sql(places, statement)
+    with _panel(browser, served, DEMO_ADMINISTRATOR, PHONE) as page:
+        rows = page.locator("#content > .list > li")
+        for screen, last in LAST.items():
+            page.goto(f"{served.url}/admin#/{screen}")
+            playwright.expect(rows).to_have_count(100)
+            more = page.get_by_role("button", name=re.compile("^(More|Older)$"))
+            for shown in (200, 240):
+                more.click()
+                page.wait_for_function(
+                    "least => document.querySelectorAll('#content > .list > li').length >= least", arg=shown
+                )
+            playwright.expect(more).to_be_hidden()
+            playwright.expect(rows.filter(has_text=re.compile(f"{last}(?![0-9])"))).to_have_count(1)
+        page.goto(f"{served.url}/admin#/fixtures")
+        page.get_by_label("Of the season").select_option(label="League 2025")
+        page.get_by_label("From").fill("")
+        page.get_by_role("button", name="Show", exact=True).click()
+        playwright.expect(rows).to_have_count(59)
+
+
+def test_today_shows_the_live_match_first(browser: Any, served: Served, places: dict[str, str]) -> None:
+    """Also on a day with 150 matches, most of which are over."""
+    kickoff = "now() - interval '11 hours' + n * interval '1 minute'"
+    sql(
+        places,
+        "INSERT INTO league.matches"
+        " (season_id, stage, round, home_id, away_id, kickoff, venue, status, phase)"
+        f" SELECT 2, 'league', 31, 1, 2, {kickoff}, 'Here', 'finished', 'ended'"
+        " FROM generate_series(1, 150) AS n",
+    )
+    with _panel(browser, served, DEMO_ADMINISTRATOR, PHONE) as page:
+        first = page.locator("#content .fixture").first
+        playwright.expect(first).to_have_attribute("href", f"#/match/{LIVE_MATCH}")
+
+
+def test_a_correction_says_how_a_missing_goal_is_added(browser: Any, served: Served) -> None:
+    """The dialog of a final result says that it changes the score alone, and what to do for the rest."""
+    final = served.client.get("/api/league/results").json()[-1]["id"]
+    with _panel(browser, served, DEMO_ADMINISTRATOR, PHONE) as page:
+        page.goto(f"{served.url}/admin#/match/{final}")
+        page.get_by_role("button", name="Correct the result").click()
+        playwright.expect(page.get_by_role("dialog")).to_contain_text("first undo the final result")
 
 
 def test_an_administrator_begins_a_new_season(browser: Any, served: Served) -> None:

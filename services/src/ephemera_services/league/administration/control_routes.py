@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
+from sqlalchemy import ColumnElement, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ephemera_services.league.access import Admin, Service, Staff
@@ -42,19 +43,37 @@ _UNDECIDED = ("scheduled", "live")
 async def match_list(
     caller: Staff,
     service: Service,
+    season_id: Id | None = None,
     status: Status | None = None,
     since: Instant | None = None,
     until: Instant | None = None,
+    after: Id | None = None,
 ) -> MatchList:
-    """The first hundred matches by kick-off; without times those of today, and of a helper only theirs."""
+    """The first hundred matches by kick-off, after the one with an id; of a helper only theirs.
+
+    Without times and season those of today: the live ones, then those nearest to now.
+    """
     now = datetime.now(UTC)
-    conditions = [matches.c.kickoff >= (since or now - HELPERS_DAY)]
-    if until is not None or since is None:
-        conditions.append(matches.c.kickoff <= (until or now + HELPERS_DAY))
+    today = (season_id, since, until) == (None, None, None)
+    conditions: list[ColumnElement[bool]] = []
+    if season_id is not None:
+        conditions.append(matches.c.season_id == season_id)
+    else:
+        until = now + HELPERS_DAY if today else until
+        since = since or now - HELPERS_DAY
+    if since is not None:
+        conditions.append(matches.c.kickoff >= since)
+    if until is not None:
+        conditions.append(matches.c.kickoff <= until)
     if status is not None:
         conditions.append(matches.c.status == status)
+    if after is not None:
+        last = matches.alias()
+        kickoff = select(last.c.kickoff).where(last.c.id == after).scalar_subquery()
+        conditions.append(tuple_(matches.c.kickoff, matches.c.id) > tuple_(kickoff, after))
     async with service.engine.connect() as sql:
-        return MatchList(matches=await views.match_lines(sql, caller, *conditions))
+        lines = await views.match_lines(sql, caller, *conditions, nearest=today and after is None)
+    return MatchList(matches=lines)
 
 
 @router.get("/matches/{match_id}", responses=problems(404))

@@ -37,10 +37,14 @@ _HISTORY = 30  # changes of a match that live control shows
 home, away = clubs.alias("home"), clubs.alias("away")
 
 
-async def match_lines(sql: AsyncConnection, by: Session, *conditions: Any) -> list[MatchLine]:
-    """Matches by kick-off; for a helper only those that they control."""
+async def match_lines(
+    sql: AsyncConnection, by: Session, *conditions: Any, nearest: bool = False
+) -> list[MatchLine]:
+    """Matches by kick-off, or the live and then the nearest ones; for a helper only those they control."""
     allowed = conditions if by.role == "admin" else (*conditions, controlled_by(by))
-    query = _matches().where(*allowed).order_by(matches.c.kickoff, matches.c.id).limit(PAGE)
+    away_from_now = func.abs(func.extract("epoch", matches.c.kickoff - func.now()))
+    first = (matches.c.status != "live", away_from_now) if nearest else (matches.c.kickoff,)
+    query = _matches().where(*allowed).order_by(*first, matches.c.id).limit(PAGE)
     return [_line(row) for row in await sql.execute(query)]
 
 

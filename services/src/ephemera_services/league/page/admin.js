@@ -5,8 +5,9 @@
 const content = document.getElementById("content");
 const dialog = document.getElementById("dialog");
 const offline = document.getElementById("offline");
-const state = { me: null, round: 0, timer: 0, socket: null, sending: false };
+const state = { me: null, round: 0, timer: 0, socket: null, sending: false, pages: {} };
 const REFRESH = 8000, RETRY = 3000; // milliseconds
+const PAGE = 100; // rows that a list of the API has at most
 const POLLED = new Set(["match", "today"]); // the other screens have forms, whose input a redrawing would lose
 
 const SCREENS = {
@@ -76,9 +77,10 @@ function toast(text) {
   toast.timer = setTimeout(() => { line.hidden = true; }, 5000);
 }
 
-function ask(title, ...children) { // a dialog; closing it changes nothing
+function ask(title, ...children) { // a dialog, with its buttons in a row; closing it changes nothing
   const close = button("Back", () => dialog.close(), "plain");
-  dialog.replaceChildren(el("h2", { id: "dialog-title" }, title), ...children.flat(), el("div", { className: "row" }, close));
+  const actions = children.filter((each) => each.tagName === "BUTTON");
+  dialog.replaceChildren(el("h2", { id: "dialog-title" }, title), ...children.filter((each) => !actions.includes(each)), el("div", { className: "row actions" }, ...actions, close));
   if (!dialog.open) dialog.showModal();
 }
 
@@ -116,6 +118,19 @@ async function load(path) {
   const answer = await call("GET", `admin/${path}`);
   if (!answer.ok) throw new Error(said(answer));
   return answer.body;
+}
+
+// As many pages of a list as are wanted, one after the other, and the button for one more.
+async function pages(name, path, cursor, title) {
+  const wanted = state.pages[path] ?? 1, rows = [];
+  for (let page = 0, next = ""; page < wanted; page += 1) {
+    const found = (await load(`${path}${next}`))[name];
+    rows.push(...found);
+    if (found.length < PAGE) return { rows, more: null };
+    next = `&${cursor}=${found.at(-1).id}`;
+  }
+  const more = pad(title, "plain more", () => { state.pages[path] = wanted + 1; return show(true); }, "more");
+  return { rows, more };
 }
 
 // --- addresses -------------------------------------------------------------------------------------------------------
@@ -164,7 +179,8 @@ function drawTabs() {
 // --- live control ---------------------------------------------------------------------------------------------------
 
 async function drawToday() {
-  const { matches } = await load("matches");
+  const { matches } = await load("matches"); // the live ones, then the nearest
+  matches.sort((one, other) => (other.status === "live") - (one.status === "live") || new Date(one.kickoff) - new Date(other.kickoff));
   return [el("h1", {}, "Matches of today"), matches.length ? el("div", { className: "grid" }, ...matches.map(fixtureCard))
     : empty("No match that you can control is played today.")];
 }
@@ -182,7 +198,8 @@ async function drawMatch(id) {
   const { match, teams, events, changes } = control;
   state.control = control;
   const running = match.status === "live";
-  const clock = running && match.phase.endsWith("half") ? `${match.minute}′ · ${match.phase}` : running ? match.phase : match.status;
+  const most = match.phase === "first half" ? 45 : 90, added = match.minute - most;
+  const clock = running && match.phase.endsWith("half") ? `${added > 0 ? `${most}+${added}` : match.minute}′ · ${match.phase}` : running ? match.phase : match.status;
   const board = el("section", { className: "card board", ariaLabel: "Score" }, el("span", { className: "name" }, match.home),
     el("span", { className: "score" }, running || match.status === "finished" ? `${match.home_goals} : ${match.away_goals}` : "– : –"), el("span", { className: "name" }, match.away),
     el("span", { className: "clock" }, clock));
@@ -303,14 +320,17 @@ async function finalization(match) {
     const awards = found.awards.filter((each) => each.points[0] !== each.points[1]).map((each) => `${each.name} ${each.points[1]}`).join(", ");
     result.replaceChildren(el("p", { className: "board" }, match.home, el("span", { className: "score" }, `${home} : ${away}`), match.away), table,
       el("p", {}, `${found.predictions} predictions: ${found.exact} exact, ${found.right_winner} with the right winner.`), awards ? el("p", { className: "muted" }, `New points: ${awards}`) : "",
-      el("p", { className: "muted" }, `${found.pages.length} pages change at once.`),
+      el("p", { className: "muted" }, `${found.pages.length} pages change at once.`));
+    const actions = result.parentElement?.querySelector(".actions"); // unless the dialog has changed meanwhile
+    actions?.replaceChildren(
       button(`Final: ${home} : ${away}`, async () => {
         dialog.close();
         const override = state.me.role === "admin" && match.status === "scheduled" ? { override: true } : {};
         await change("POST", `admin/matches/${match.id}/finalize`, { home_goals: home, away_goals: away, ...override }, "The result is final. It can be undone.");
-      }));
+      }), actions.lastChild);
   }
-  ask(`What a final result changes`, correction, result);
+  const hint = match.status === "finished" ? el("p", { className: "muted" }, "This corrects the score alone. To add a goal or a card that is missing, first undo the final result below, then record it.") : null;
+  ask(`What a final result changes`, ...[hint, correction].filter(Boolean), result);
   await preview(...goals);
 }
 
@@ -338,24 +358,26 @@ function described(row) {
 }
 
 async function drawHistory() {
-  const { changes } = await load("changes");
-  return [el("h1", {}, "History"), el("p", { className: "muted" }, "Everything that was changed here. An undo is a change too, and can be undone."), changeList(changes)];
+  const { rows: changes, more } = await pages("changes", "changes?", "before", "Older");
+  return [el("h1", {}, "History"), el("p", { className: "muted" }, "Everything that was changed here. An undo is a change too, and can be undone."), changeList(changes), more].filter(Boolean);
 }
 
 // --- fixtures and clubs ------------------------------------------------------------------------------------------------
 
 async function drawFixtures() {
-  const since = new Date(Date.now() - 3 * 86400000).toISOString();
-  const [{ matches }, { clubs }, { users }, competitions] = await Promise.all([load(`matches?since=${since}`), load("clubs"), load("users?role=helper"), call("GET", "seasons")]);
+  const wanted = state.fixtures ?? { season: "", since: local(Date.now() - 3 * 86400000).slice(0, 10) };
+  const since = `since=${wanted.since ? new Date(`${wanted.since}T00:00`).toISOString() : "2000-01-01T00:00:00Z"}`;
+  const [{ rows: matches, more }, { clubs }, { users }, competitions] = await Promise.all([pages("matches", `matches?${since}${wanted.season ? `&season_id=${wanted.season}` : ""}`, "after", "More"), load("clubs"), load("users?role=helper"), call("GET", "seasons")]);
   const seasons = (competitions.body ?? []).flatMap((each) => each.seasons.map((season) => [season.id, `${each.competition} ${season.name}`, season.status]));
   const options = clubs.map((each) => [each.id, each.name]);
   const current = seasons.find(([, , status]) => status === "current") ?? seasons[0];
   const made = form([select("Season", "season_id", seasons, current?.[0]), select("Home", "home_id", options, options[0]?.[0]), select("Away", "away_id", options, options[1]?.[0]), field("Kick-off", "kickoff", { type: "datetime-local", required: true }),
     field("Venue", "venue", { required: true, maxLength: 100 }), field("Stage", "stage", { value: "league", required: true, maxLength: 100 }), field("Round", "round", { type: "number", min: 1, max: 999, value: 1, required: true })],
   "Create", (given) => change("POST", "admin/matches", { ...given, kickoff: new Date(given.kickoff).toISOString(), season_id: Number(given.season_id), home_id: Number(given.home_id), away_id: Number(given.away_id), round: Number(given.round) }, "The fixture is in the schedule."));
-  return [el("h1", {}, "Fixtures"), seasonList(competitions.body ?? []), folded("fixture", "New fixture", made),
-    el("ul", { className: "list card" }, ...matches.map((match) => el("li", {}, el("span", { className: "grow" }, el("a", { href: `#/match/${match.id}` }, el("b", {}, `${match.home} – ${match.away}`)),
-      el("span", { className: "muted" }, ` ${time(match.kickoff)} · ${match.venue}${match.helpers.length ? ` · ${match.helpers.join(", ")}` : ""}`)), statusTag(match), ...fixtureButtons(match, users))))];
+  const filter = form([select("Of the season", "season", [["", "all"], ...seasons], wanted.season), field("From", "since", { type: "date", value: wanted.since })], "Show", (given) => { state.fixtures = given; return show(true); });
+  return [el("h1", {}, "Fixtures"), seasonList(competitions.body ?? []), folded("fixture", "New fixture", made), filter,
+    !matches.length ? empty("No fixture from this day on.") : el("ul", { className: "list card" }, ...matches.map((match) => el("li", {}, el("span", { className: "grow" }, el("a", { href: `#/match/${match.id}` }, el("b", {}, `${match.home} – ${match.away}`)),
+      el("span", { className: "muted" }, ` ${time(match.kickoff)} · ${match.venue}${match.helpers.length ? ` · ${match.helpers.join(", ")}` : ""}`)), statusTag(match), ...fixtureButtons(match, users)))), more].filter(Boolean);
 }
 
 function seasonList(competitions) {
@@ -402,17 +424,17 @@ async function drawClubs() {
 
 async function drawComments() {
   const search = state.comments ?? "";
-  const { comments } = await load(`comments?search=${encodeURIComponent(search)}`);
+  const { rows: comments, more } = await pages("comments", `comments?search=${encodeURIComponent(search)}`, "before", "Older");
   return [el("h1", {}, "Comments"), form([field("Search", "search", { value: search, maxLength: 100 })], "Search", ({ search: text }) => { state.comments = text; return show(true); }),
     comments.length ? el("ul", { className: "list card" }, ...comments.map((each) => el("li", {}, el("span", { className: "grow" }, each.text, el("br"), el("span", { className: "muted" }, `${each.by}, ${time(each.at)} · ${each.match}`)),
       button("Remove", () => change("DELETE", `admin/comments/${each.id}`, undefined, "Removed. The history can undo it."), "plain"),
       button("Erase", () => confirmThen("Erase the comment?", "Its text is not kept: this cannot be undone.", "Erase", () => change("DELETE", `admin/comments/${each.id}?erase=true`, undefined, "Erased.")), "danger"))))
-      : empty(search ? "No comment is like this." : "No one has written a comment yet.")];
+      : empty(search ? "No comment is like this." : "No one has written a comment yet."), more].filter(Boolean);
 }
 
 async function drawUsers() {
   const wanted = state.users ?? { search: "", role: "" };
-  const { users } = await load(`users?search=${encodeURIComponent(wanted.search)}${wanted.role ? `&role=${wanted.role}` : ""}`);
+  const { rows: users, more } = await pages("users", `users?search=${encodeURIComponent(wanted.search)}${wanted.role ? `&role=${wanted.role}` : ""}`, "before", "Older");
   const roles = [["user", "user"], ["helper", "match helper"], ["admin", "administrator"]];
   return [el("h1", {}, "Users"), form([field("Name", "search", { value: wanted.search, maxLength: 100 }), select("Role", "role", [["", "any"], ...roles], wanted.role)], "Search", (given) => { state.users = given; return show(true); }),
     el("ul", { className: "list card" }, ...users.map((each) => {
@@ -422,7 +444,7 @@ async function drawUsers() {
       role.lastChild.addEventListener("change", () => change("PUT", `admin/users/${each.id}`, { role: role.lastChild.value }, "Their sessions have ended."));
       return el("li", {}, el("span", { className: "grow" }, el("b", {}, each.name), " ", each.blocked ? tag("blocked", "off") : null, el("br"), el("span", { className: "muted" }, `${each.predictions} predictions, ${each.comments} comments, since ${time(each.created_at)}`)), role,
         own ? null : each.blocked ? button("Unblock", () => change("PUT", `admin/users/${each.id}`, { blocked: false }), "plain") : button("Block", () => change("PUT", `admin/users/${each.id}`, { blocked: true }, "Blocked: their sessions have ended."), "danger"));
-    }))];
+    })), more].filter(Boolean);
 }
 
 async function drawAds() {
@@ -484,6 +506,6 @@ function signInForm() {
 }
 
 document.getElementById("sign-out").addEventListener("click", async () => { if ((await call("DELETE", "session")).ok) { setUser(null); show(); } });
-window.addEventListener("hashchange", () => { if (dialog.open) dialog.close(); show(); });
+window.addEventListener("hashchange", () => { if (dialog.open) dialog.close(); state.pages = {}; show(); });
 document.addEventListener("visibilitychange", () => { if (!document.hidden && POLLED.has(address().screen)) show(true); });
 call("GET", "me").then((answer) => { setUser(answer.ok ? answer.body : null); show(); flush(); }, () => content.replaceChildren(empty("No connection. Reload the page when there is one.")));
