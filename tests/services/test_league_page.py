@@ -365,6 +365,83 @@ def test_the_minute_counts_between_polls(visit: Visit, served: Served) -> None:
     assert visit.drawn == drawn
 
 
+def test_stoppage_time_is_counted_from_the_end_of_a_half(
+    visit: Visit, served: Served, places: dict[str, str]
+) -> None:
+    """After 45 and 90 minutes the page shows 45+1 and so on; its clock is a minute ahead for the second."""
+    for phase, passed, shown in (("first half", 46, "45[+]2."), ("second half", 48, "90[+]5.")):
+        sql(
+            places,
+            f"UPDATE league.matches SET phase = '{phase}', minute_at = NULL,"
+            f" phase_since = now() - interval '{passed} minutes' WHERE id = {LIVE_MATCH}",
+        )
+        with referee(served) as admin:
+            page = {"pattern": "public:matches:live"}
+            admin.post("/api/admin/cache/invalidate", json=page).raise_for_status()
+        visit.page.goto(f"{served.url}/#/league/stats")
+        visit.page.goto(f"{served.url}/#/live/matches")
+        minute = visit.page.locator("#content .minute")
+        playwright.expect(minute).to_have_text(re.compile(f"^{shown}$"))
+        visit.later(60)
+        playwright.expect(minute).not_to_have_text(re.compile(f"^{shown}$"))
+
+
+def test_a_limit_is_waited_for(visit: Visit) -> None:
+    """After a 429 the page says that it is loading, and asks again when Retry-After is over, not before."""
+    limited = {"status": 429, "headers": {"retry-after": "12"}, "body": "{}"}
+    visit.page.route("**/api/matches/live", lambda route: route.fulfill(**limited))
+    visit.tab("Live")
+    visit.shows("Loading…")
+    playwright.expect(visit.mark).to_be_visible()
+    visit.page.unroute("**/api/matches/live")
+    before = len(visit.asked)
+    visit.later(10)
+    assert visit.asked[before:] == []
+    visit.shows("Loading…")
+    visit.polled("/api/matches/live", 5)
+    visit.shows("Latest results")
+    playwright.expect(visit.mark).to_be_hidden()
+
+
+def test_the_ends_of_a_table_are_marked_where_they_mean_something(visit: Visit, served: Served) -> None:
+    """Of one season the first two and the last two are, with a legend; of all seasons no one is."""
+    marked = visit.page.locator("#content tr.first, #content tr.last")
+    playwright.expect(marked).to_have_count(4)
+    playwright.expect(visit.page.locator("#content .legend")).to_contain_text("Last two")
+    visit.page.goto(f"{served.url}/#/league/table?season=all")
+    playwright.expect(visit.page.locator("#seasons")).to_contain_text("All seasons")
+    playwright.expect(marked).to_have_count(0)
+    playwright.expect(visit.page.locator("#content .legend")).to_have_count(0)
+
+
+def test_results_of_all_seasons_lead_to_those_of_each(visit: Visit, served: Served) -> None:
+    """The page of all seasons has the latest; a link to each season leads to all of its results."""
+    visit.page.goto(f"{served.url}/#/league/results?season=all")
+    visit.shows("All results of a season")
+    visit.page.locator("#content").get_by_role("link", name="League 2025").click()
+    playwright.expect(visit.page.locator("#content .match")).to_have_count(59)
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_the_cup_is_a_bracket(browser: Any, served: Served, width: int) -> None:
+    """Each round is a column right of the one before, and a tie is level with those that lead to it."""
+    with browser.new_context(viewport={"width": width, "height": 740}) as context:
+        page = context.new_page()
+        page.goto(f"{served.url}/#/league/cup?season=1")
+        columns = page.locator(".bracket section")
+        playwright.expect(columns).to_have_count(2)
+        semis, final = columns.first, columns.last
+        assert final.bounding_box()["x"] > semis.bounding_box()["x"]
+        tops = [each.bounding_box()["y"] for each in semis.locator(".match").all()]
+        assert tops[0] < final.locator(".match").bounding_box()["y"] < tops[1]
+        clubs = final.locator(".side").all_inner_texts()
+        for club, semi in zip(clubs, semis.locator(".match").all(), strict=True):
+            playwright.expect(semi).to_contain_text(club.split()[-1])
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.goto(f"{served.url}/#/league/cup")
+        playwright.expect(page.locator(".bracket")).to_contain_text("To be played")
+
+
 def test_a_match_of_the_past_shows_how_it_ended(visit: Visit, served: Served) -> None:
     """Score, timeline and votes of a result are shown, and no one votes any more."""
     past = served.client.get("/api/league/results").json()[-1]

@@ -21,9 +21,11 @@ from ephemera_services.league.administration.editor import Editor
 from ephemera_services.league.administration.edits import SERVICE, Edit, RowChange
 from ephemera_services.league.administration.live_control import require_control
 from ephemera_services.league.keys import Session
+from ephemera_services.league.loaders import HALF
 from ephemera_services.league.tables import events, matches
 from ephemera_services.runtime import problem
 
+FIRST_HALF, FIRST_PHASES = HALF // timedelta(minutes=1), ("first half", "half-time")
 START_BEFORE = timedelta(minutes=30)
 """How long before its kick-off a match can be started."""
 
@@ -51,8 +53,9 @@ class Matches:
             match = await _unfinished(edit.sql, match_id)
             if match.status == "scheduled" and match.starts_in > START_BEFORE:
                 _refuse_early(override, "started", "from 30 minutes before its kick-off")
-            if match.phase == "before":
-                values |= {"phase": "first half", "phase_since": func.now()}
+            phase = "second half" if minute > FIRST_HALF else "first half"
+            if match.phase == "before" or (minute > FIRST_HALF and match.phase in FIRST_PHASES):
+                values |= {"phase": phase, "phase_since": func.now()}
             await edit.update(matches, match_id, **values)
             if minute != match.minute:
                 by_hand = update(matches).where(matches.c.id == match_id)

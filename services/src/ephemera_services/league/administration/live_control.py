@@ -9,7 +9,8 @@ client shows what was recorded, and sends the action again with the new revision
 
 *Different events* are all recorded: goals are added to the score, not set, and the match's row is locked.
 
-Phases follow each other: before, first half, half-time, second half, ended. A match starts from 30 minutes
+Phases follow each other: before, first half, half-time, second half, ended. What happens in the stoppage time
+of a half is recorded in its last minute, 45 or 90. A match starts from 30 minutes
 before its kick-off until three hours after it; outside of that an override with a reason is required.
 """
 
@@ -154,6 +155,7 @@ async def _step(edit: Edit, match: Row[Any], kind: str) -> None:
 async def _record_event(edit: Edit, match: Row[Any], action: Action) -> None:
     _require_live(match)
     minute = clock(match) if action.minute is None else action.minute
+    minute = min(minute, _HALF if match.phase in ("first half", "half-time") else 2 * _HALF)
     player = action.player or UNKNOWN_PLAYER
     event = {"match_id": match.id, "minute": minute, "kind": action.kind, "side": action.side}
     await edit.insert(events, **event, player=player)

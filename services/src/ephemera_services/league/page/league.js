@@ -7,6 +7,7 @@
 const LIVE = 4000, QUIET = 20000, HIDDEN = 60000; // milliseconds from one poll to the next
 const OLDEST = 14 * 24 * 3600 * 1000; // milliseconds after which a snapshot is not shown
 const STALE = 10; // seconds after its expiry from which a page is marked as stale
+const WAIT = new Set([202, 429]); // a page that is being loaded, and too many requests: Retry-After says when
 const SOON = 2; // seconds after which a stale page is requested once more: its new version is being loaded
 
 const TABS = {
@@ -14,7 +15,7 @@ const TABS = {
   League: { // with a season each
     Table: { every: QUIET, seasonal: true, paths: () => [ofSeason("api/league/table")], draw: drawTable },
     Schedule: { every: QUIET, seasonal: true, paths: () => [ofSeason("api/league/schedule")], draw: ([rows]) => rounds(rows) },
-    Results: { every: QUIET, seasonal: true, paths: () => [ofSeason("api/league/results")], draw: ([rows]) => rounds(rows) },
+    Results: { every: QUIET, seasonal: true, paths: () => [ofSeason("api/league/results"), ...(state.season === "all" ? ["api/seasons"] : [])], draw: drawResults },
     Stats: { every: QUIET, seasonal: true, paths: () => [ofSeason("api/league/stats")], draw: drawStats },
     Cup: { every: QUIET, seasonal: true, paths: () => [ofSeason("api/league/bracket")], draw: drawCup },
   },
@@ -72,7 +73,7 @@ async function ask(path) {
   if (response.status === 304 && known) return { body: known.body, changed: false, stale };
   if (response.status === 401 && state.me) setUser(null); // the session has ended
   if (response.status === 404 || response.status === 401) return { body: null, changed: true, stale: false };
-  if (response.status !== 200) throw Object.assign(new Error(`${path}: ${response.status}`), { after: response.status === 202 ? Number(response.headers.get("retry-after")) : 0 });
+  if (response.status !== 200) throw Object.assign(new Error(`${path}: ${response.status}`), { after: WAIT.has(response.status) ? Number(response.headers.get("retry-after")) : 0 });
   const body = await response.json();
   const kept = JSON.stringify({ etag: response.headers.get("etag"), body, at: Date.now() });
   try { storage.setItem(keyOf(path), kept); } catch { /* full: it is requested again */ }
@@ -87,11 +88,11 @@ function shown() {
 
 function interval() { return document.hidden ? HIDDEN : state.match ? LIVE : shown().every; }
 
-function schedule(after = 0) { // seconds, for a page that is still being loaded
+function schedule(after = 0) { // seconds, if it is not the usual interval
   clearTimeout(state.timer);
   document.body.dataset.every = interval();
   // Jitter, so that thousands of pages do not poll at the same time.
-  state.timer = setTimeout(poll, Math.min(1000 * after || Infinity, interval()) * (0.9 + 0.2 * Math.random()));
+  state.timer = setTimeout(poll, (1000 * after || interval()) * (0.9 + 0.2 * Math.random()));
 }
 
 async function poll() {
@@ -257,7 +258,7 @@ function crest(club) { // a colour and letters that are always the same for a cl
   const hue = [...club].reduce((sum, letter) => (sum * 137 + letter.codePointAt(0) * 53) % 360, 7);
   const made = el("span", { className: "crest" }, club.slice(0, 2).toUpperCase());
   made.setAttribute("aria-hidden", "true");
-  made.style.background = `hsl(${hue} 55% 38%)`;
+  made.style.background = `hsl(${hue} 55% ${hue > 30 && hue < 195 ? 28 : 38}%)`; // yellow and green are bright
   return made;
 }
 
@@ -287,8 +288,11 @@ function drawTable([rows]) {
     return { ...row, club: link, difference: `${difference > 0 ? "+" : ""}${difference}`, scored: row.goals.join(":"), form };
   });
   const columns = { "#": "rank", Club: "club", P: "played", W: "won", D: "drawn", L: "lost", Scored: "scored", "+/−": "difference", Points: "points", Form: "form" };
-  return table(lines, columns, (row, place) => (place < 2 ? "first" : place >= rows.length - 2 ? "last" : ""));
+  if (state.season === "all" || rows.length < RANKED) return table(lines, columns);
+  const legend = el("p", { className: "muted legend" }, el("span", { className: "first" }, "First two"), el("span", { className: "last" }, "Last two"));
+  return el("div", {}, table(lines, columns, (row, place) => (place < 2 ? "first" : place >= rows.length - 2 ? "last" : "")), legend);
 }
+const RANKED = 6; // clubs of a season from which its ends are marked
 const NAMES = { W: "won", D: "drawn", L: "lost" };
 
 async function fetchBoard() { // with one's own place, if it is not among the first
@@ -350,14 +354,15 @@ function matchCard(row) {
 
 const OFF = new Set(["postponed", "cancelled"]);
 
+const ADDED = 45; // minutes of stoppage time that are shown at most
 // The minute counts here: the data has when the clock began, and stays the same until something happens.
 function minute(live) {
   if (live.phase === "half-time") return "Half-time";
   if (live.phase === "ended") return "Full time";
   if (live.minute == null) return "live";
-  const least = live.phase === "second half" ? 46 : 1;
-  const now = live.clock ? Math.floor((Date.now() - new Date(live.clock)) / 60000) + 1 : live.minute;
-  return `${Math.min(Math.max(now, least), least + 89)}′`;
+  const [least, most] = live.phase === "second half" ? [46, 90] : [1, 45];
+  const now = Math.max(least, live.clock ? Math.floor((Date.now() - new Date(live.clock)) / 60000) + 1 : live.minute);
+  return now > most ? `${most}+${Math.min(now - most, ADDED)}′` : `${now}′`;
 }
 
 function clock(live) {
@@ -375,6 +380,12 @@ function rounds(rows) {
     grouped.set(name, [...(grouped.get(name) ?? []), row]);
   }
   return el("div", {}, ...[...grouped].map(([name, its]) => el("section", {}, el("h2", {}, name), cards(its))));
+}
+
+function drawResults([rows, competitions]) { // of all seasons the latest; each season has the rest
+  const links = (competitions ?? []).flatMap((each) => each.seasons.map((season) =>
+    el("a", { href: `#/league/results?season=${season.id}` }, `${each.competition} ${season.name}`)));
+  return links.length && rows?.length ? el("div", {}, rounds(rows), el("h2", {}, "All results of a season"), el("p", { className: "card row" }, ...links)) : rounds(rows);
 }
 
 const AROUND = ["api/predictions", "api/league/results"]; // what is next and what was last: below the live matches
@@ -409,9 +420,29 @@ function drawStats([stats]) {
 
 function drawCup([rows]) {
   if (!rows?.length) return empty("The cup has not been drawn yet.");
-  const title = (each) => state.season === "all" ? `${each.round} ${each.season}` : each.round;
-  return el("div", {}, ...rows.map((each) => el("section", {}, el("h2", {}, title(each)), cards(each.matches))));
+  const cups = new Map();
+  for (const each of rows) cups.set(each.season, [...(cups.get(each.season) ?? []), each]);
+  return el("div", {}, ...[...cups].map(([season, its]) => el("section", {}, cups.size > 1 ? el("h2", {}, season) : null, bracket(its))));
 }
+
+// A column for each round; a tie stands between those that its clubs come from. Rounds to come are drawn empty.
+function bracket(played) {
+  const columns = played.map((each) => ({ name: each.round, ties: each.matches }));
+  for (let ahead = columns.length - 1; ahead > 0; ahead -= 1) {
+    const place = (tie) => columns[ahead].ties.findIndex((next) => [next.home, next.away].some((club) => club === tie.home || club === tie.away));
+    const order = new Map(columns[ahead - 1].ties.map((tie) => [tie, place(tie) < 0 ? Infinity : place(tie)]));
+    columns[ahead - 1].ties = [...columns[ahead - 1].ties].sort((one, other) => order.get(one) - order.get(other) || 0);
+  }
+  for (let open = columns.at(-1).ties.length / 2; open >= 1; open /= 2) {
+    columns.push({ name: ROUNDS[open] ?? "next round", ties: Array(Math.floor(open)).fill(null) });
+  }
+  const tie = (each) => el("li", {}, each ? matchCard(each) : el("p", { className: "card empty" }, "To be played"));
+  const made = el("div", { className: "bracket", tabIndex: 0 }, ...columns.map((each) => el("section", {}, el("h2", {}, each.name), el("ol", {}, ...each.ties.map(tie)))));
+  made.setAttribute("role", "group");
+  made.setAttribute("aria-label", "Bracket");
+  return made;
+}
+const ROUNDS = { 1: "final", 2: "semi-final", 4: "quarter-final" };
 
 function drawClub([club]) {
   if (!club) return empty("There is no such club.");
@@ -534,9 +565,9 @@ function drawMine([rows]) {
 
 function drawProfile([earned, predictions, place]) {
   if (!state.me || !predictions) return empty("Sign in to see your profile.");
-  const figure = (number, text) => el("div", {}, el("div", { className: "score" }, number ?? "–"), text);
+  const figure = (number, text) => el("div", {}, el("div", { className: "score" }, number ?? "–"), el("span", { className: "muted" }, text));
   const badges = (earned?.achievements ?? []).map((name) => el("span", {}, name));
-  return el("div", {}, el("div", { className: "card hero big" }, el("b", { className: "club" }, crest(state.me.name), state.me.name), figure(place?.points ?? 0, "points"), figure(place?.rank, "place of all time")),
+  return el("div", {}, el("div", { className: "card hero big profile" }, el("b", { className: "club" }, crest(state.me.name), state.me.name), figure(place?.points ?? 0, "points"), figure(place?.rank, "place of all time")),
     el("h2", {}, "Achievements"), badges.length ? el("div", { className: "card badges" }, ...badges) : empty("None yet: predict, comment, come back."),
     el("h2", {}, "Predictions"), drawMine([predictions]));
 }
