@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import mmap
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
@@ -24,7 +26,7 @@ from ephemera.patterns.jobs._attempt import AttemptEngines
 from ephemera.patterns.jobs._claims import Completions
 from ephemera.patterns.jobs._rows import CompletedJob, HeldJob
 from ephemera.patterns.jobs._sql_worker import SqlWorker
-from ephemera.patterns.jobs._supervisor import Pulse
+from ephemera.patterns.jobs._supervisor import Predecessor, Pulse, supervise
 from ephemera.patterns.jobs._worker import die_with_parent
 from tests.patterns.job_fixtures import JOBS, compute, conclude, effects, fetch, generate
 from tests.patterns.job_store import attempt_by, lapse, opened
@@ -315,6 +317,37 @@ def test_the_parent_never_reads_a_limit_that_is_half_written() -> None:
         process.kill()
         process.join()
     assert {each for each in found if each[0] != float("inf")} <= set(limits.items())
+
+
+@pytest.mark.parametrize(("ready", "starts", "code"), [(0, 3, 0), (9, 1, 1)])
+def test_a_process_that_dies_while_it_starts_is_replaced_once_one_was_ready(
+    ready: int, starts: int, code: int
+) -> None:
+    """A SIGKILL at the wrong moment does not end a worker; one that cannot start at all ends with 1."""
+    page = mmap.mmap(-1, mmap.PAGESIZE)  # how often a process was started, and the predecessor of the last
+    numbers = memoryview(page).cast("q")
+
+    def main(pulse: Pulse, predecessor: Predecessor | None, for_suspects: bool) -> None:
+        start, numbers[0] = numbers[0], numbers[0] + 1
+        if start == 0:
+            numbers[1] = os.getpid()
+        if start in (ready, 2):
+            pulse.mark_ready()
+        if start == 2:
+            numbers[2] = predecessor.pid if predecessor else 0
+            os.kill(os.getppid(), signal.SIGTERM)
+            signal.pause()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def supervised() -> None:
+        sys.exit(supervise(main, 1))
+
+    process = multiprocessing.get_context("fork").Process(target=supervised)
+    process.start()
+    process.join(60)
+    assert (process.exitcode, numbers[0]) == (code, starts)
+    if ready == 0:
+        assert numbers[2] == numbers[1], "the jobs of the first process are still to be handed over"
 
 
 @pytest.mark.parametrize("parent_lives", [True, False])

@@ -8,6 +8,8 @@ one, which first hands the jobs of its predecessor to other workers: the one tha
 has used an attempt, the others have not. If a process dies otherwise, any of its jobs may be the cause
 (`_rows`, Crashes). Those that may be it repeatedly, the suspects, run one at a time in a process of their
 own, which the parent starts when another process reports that suspects wait, and which ends when none do.
+If the first processes cannot start, the worker ends; once one was ready, the next to die at its start is
+replaced like any other.
 
 In the process, a beat on the event loop writes the earliest hard limit to the pulse. A limit that is earlier
 than that is written at once: a job may block the loop before the next beat. The watchdog is a thread that
@@ -128,13 +130,14 @@ class _SupervisedProcess:
         self._pulse = Pulse()
         self._began = 0.0
         self._signalled = 0.0
+        self._predecessor: Predecessor | None = None
         self._killed: Predecessor | None = None
         self._process: Any = None
         self.start(None)
 
     def start(self, predecessor: Predecessor | None) -> None:
         self._pulse.reset()
-        self._killed = None
+        self._predecessor, self._killed = predecessor, None
         self._began = monotonic()
         context = multiprocessing.get_context("fork")
         arguments = (self._main, self._pulse, predecessor, self.for_suspects)
@@ -184,6 +187,8 @@ class _SupervisedProcess:
         self._process.join()
         code, pid = self._process.exitcode, self._process.pid
         dead = self._killed or Predecessor(pid, "", f"its worker process died with the exit code {code}")
+        if self.failed_to_start:  # then it has had no jobs, and not handed over those of its predecessor
+            dead = self._predecessor or dead
         _log.error("the worker process %d ended with %s, and is replaced", pid, code)
         if monotonic() - self._began < _PAUSE:
             time.sleep(_PAUSE)
@@ -195,6 +200,7 @@ class _Supervisor:
         self._main = main
         self._processes = processes
         self._stopping = False
+        self._started = False
         self._next_isolation = 0.0
 
     def stop(self, *_: object) -> None:
@@ -205,6 +211,7 @@ class _Supervisor:
         code = 0
         while children:
             wait([child.sentinel for child in children], timeout=_CHECK)
+            self._started = self._started or not all(child.failed_to_start for child in children)
             for child in list(children):
                 if child.is_alive:
                     child.kill_if_overdue()
@@ -212,8 +219,8 @@ class _Supervisor:
                         child.stop()
                 elif child.is_over:
                     children.remove(child)
-                elif self._stopping or child.failed_to_start:
-                    code = code or int(child.failed_to_start and not self._stopping)
+                elif self._stopping or not self._started:
+                    code = code or int(not self._started and not self._stopping)
                     self._stopping = True
                     children.remove(child)
                 else:
