@@ -8,13 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from tools.release import installs, versions
+from tools.release import dependencies, installs, versions
 
 
 @pytest.mark.parametrize("extra", ["", *installs.small(versions.extras()), "services", "services[push]"])
 def test_what_an_extra_promises_exists(extra: str) -> None:
     """Each module that the check imports can be found, so a module that moves is noticed at once."""
     assert [module for module in installs.promised(extra) if find_spec(module) is None] == []
+
+
+def test_what_is_described_has_all_that_users_install() -> None:
+    """Both wheels, each extra but the one with PyTorch, and none that is for working on the project."""
+    library, services = dependencies.everything([Path("library.whl"), Path("services.whl")])
+    assert services == "services.whl[push]"
+    assert set(library.removeprefix("library.whl[").removesuffix("]").split(",")) == {*versions.extras()} - {
+        "minilm"
+    }
+    assert not {"test", "check", "bench", "docs", "release"} & {*versions.extras()}
 
 
 def test_the_version_is_the_same_everywhere() -> None:

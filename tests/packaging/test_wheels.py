@@ -14,6 +14,7 @@ import pytest
 
 from tests.docs.pages import blocks_of
 from tools.reference.api_page import public_modules
+from tools.release import dependencies
 
 pytestmark = [pytest.mark.wheels, pytest.mark.timeout(900)]
 
@@ -66,6 +67,18 @@ def test_the_generators_are_in_neither_wheel(wheels: list[Path], tmp_path: Path)
         names = _run([sys.executable, "-m", "zipfile", "--list", str(wheel)], tmp_path).splitlines()[1:]
         package = wheel.name.split("-")[0].replace("ephemera_data", "ephemera")
         assert {name.split("/")[0].split("-")[0] for name in names} <= {package, wheel.name.split("-")[0]}
+
+
+def test_the_sbom_is_of_what_users_get(wheels: list[Path], tmp_path: Path) -> None:
+    """The environment that is described has a wheel and what it needs: nothing that builds or tests it."""
+    python = dependencies.environment(tmp_path / "described", [f"{wheels[0]}[zstd]"])
+    listed = _run([sys.executable, "-m", "pip", "--python", str(python), "list", "--format=json"], tmp_path)
+    assert {each["name"] for each in json.loads(listed)} == {
+        "ephemera-data",
+        "hiredis",
+        "msgspec",
+        "zstandard",
+    }
 
 
 def test_every_public_name_can_be_imported(installed: Path, tmp_path: Path) -> None:

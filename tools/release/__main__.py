@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tools.release import builds, installs, versions
+from tools.release import builds, dependencies, installs, versions
 
 DIST = versions.ROOT / "dist"
 
@@ -42,7 +42,7 @@ def check(extras: list[str], *, final: bool) -> int:
     for python in installs.pythons():
         for extra in extras:
             found += attempt(f"{Path(python).name}, {extra or 'no extra'}", python, wheels, extra)
-    found += describe_dependencies()
+    describe_dependencies(wheels)
     for problem in found:
         say(f"PROBLEM: {problem}")
     return int(bool(found))
@@ -70,15 +70,12 @@ def attempt(what: str, python: str, wheels: list[Path], extra: str) -> list[str]
     return []
 
 
-def describe_dependencies() -> list[str]:
-    """Write what the environment of this project has: an SBOM (CycloneDX) and the licences."""
-    bin_folder = Path(sys.executable).parent
-    sbom, licences = DIST / "sbom.cyclonedx.json", DIST / "licences.md"
-    builds.run(str(bin_folder / "cyclonedx-py"), "environment", "--output-file", str(sbom), sys.executable)
-    listed = builds.run(str(bin_folder / "pip-licenses"), "--format=markdown", "--order=license")
-    licences.write_text(listed, encoding="utf-8")
-    say(f"written: {sbom.name} and {licences.name} ({listed.count(chr(10)) - 2} packages), in dist/")
-    return []
+def describe_dependencies(wheels: list[Path]) -> None:
+    """Write what users get: an SBOM (CycloneDX) and the licences."""
+    with tempfile.TemporaryDirectory() as folder:
+        python = dependencies.environment(Path(folder), dependencies.everything(wheels))
+        packages = dependencies.describe(python, DIST)
+    say(f"written: the SBOM and the licences of {packages} packages, in dist/")
 
 
 def say(text: str) -> None:
