@@ -34,7 +34,7 @@ def count_for(seconds: float, rate: float) -> int:
 
 @asynccontextmanager
 async def procrastinate(_: Servers) -> AsyncIterator[Round]:
-    """Procrastinate on PostgreSQL: jobs are deferred in a batch, then a worker runs until none is left."""
+    """Procrastinate on PostgreSQL: from a batch of jobs deferred to the end of a worker that runs them all."""
     from procrastinate import App, PsycopgConnector
 
     with embedded.postgres() as postgres:
@@ -49,8 +49,8 @@ async def procrastinate(_: Servers) -> AsyncIterator[Round]:
 
             async def round_of(seconds: float) -> float:
                 count = count_for(seconds, 200)
-                await no_op.batch_defer_async(*({} for _ in range(count)))
                 begun = time.perf_counter()
+                await no_op.batch_defer_async(*({} for _ in range(count)))
                 await app.run_worker_async(wait=False, concurrency=CONCURRENCY, listen_notify=False)
                 return count / (time.perf_counter() - begun)
 
