@@ -27,6 +27,11 @@ while there are any. `OnceGuard` makes delivery exactly once for effects in SQL.
 events with the same value of a field are handled one after another by each group, by whichever consumer; the
 next one starts when the one before it was acknowledged or became a dead letter.
 
+*Connections.* While there is nothing to do, the consumers of a process wait on two connections, whatever
+their number: the first in an XREADGROUP of its own, all others together in one XREAD. XREADGROUP names one
+group and one consumer, so consumers cannot share it. The one that has it gets an event in one round trip, and
+wakes no other process; so the usual service, with one consumer, does not pay for sharing.
+
 *When a consumer dies.* Its pending events are claimed after a lease, by the next consumer that checks, one at
 a time: one of them may have killed it.
 
