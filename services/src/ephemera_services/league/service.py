@@ -162,7 +162,7 @@ async def open_league(
     if settings.demo and settings.demo_referee:
         working.append(asyncio.create_task(Referee(league).run()))
     try:
-        async with league.supporters.flusher:
+        async with league.supporters.flusher, editor.sign_outs.run():
             yield league
     finally:
         await cancel_and_wait([*working, *league.tasks])

@@ -26,6 +26,7 @@ from sqlalchemy import (
 )
 
 from ephemera.patterns.locks import FenceGuard
+from ephemera_services.runtime import sign_outs_table
 
 metadata = MetaData(schema="league")
 
@@ -63,6 +64,8 @@ users = Table(
     _instant("blocked_at", nullable=True),
 )
 Index("users_by_name", func.lower(users.c.name), unique=True)
+
+pending_sign_outs = sign_outs_table(metadata)
 
 clubs = Table("clubs", metadata, _id(), Column("name", Text, nullable=False, unique=True))
 

@@ -43,6 +43,7 @@ from ephemera_services.runtime.memory import tune_malloc
 from ephemera_services.runtime.open_streams import OpenStreams
 from ephemera_services.runtime.outbound_requests import OutboundFailed, OutboundRequests
 from ephemera_services.runtime.outbox import TransactionalOutbox, outbox_table
+from ephemera_services.runtime.pending_sign_outs import PendingSignOuts, sign_outs_table
 from ephemera_services.runtime.problem_documents import NO_BACKEND, problem, problems, unauthorized
 from ephemera_services.runtime.resources import (
     Resources,
@@ -101,6 +102,7 @@ __all__ = [
     "OutboundFailed",
     "OutboundRequests",
     "Passwords",
+    "PendingSignOuts",
     "ProcessDied",
     "ProcessLimits",
     "RequestBody",
@@ -137,6 +139,7 @@ __all__ = [
     "require_server_urls",
     "run_limited",
     "run_until_signalled",
+    "sign_outs_table",
     "tune_malloc",
     "unauthorized",
     "variable_names",

@@ -1,4 +1,4 @@
-"""Users and their roles. SQL decides; a change ends the user's sessions in Redis.
+"""Users and their roles. SQL decides; a change ends the user's sessions in Redis, or when it is back.
 
 An account is an address within an organization, and a sign-in names both. Another organization can have an
 account with the same address: creating it reveals nothing, and takes nothing from anyone. A sign-in is
@@ -23,10 +23,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from ephemera import Store
 from ephemera.errors import SessionsRevoked
 from ephemera.web import RequestSession
-from ephemera_services.runtime import Passwords, problem
+from ephemera_services.runtime import Passwords, PendingSignOuts, problem
 from ephemera_services.slides.keys import SESSIONS, CachedSession
-from ephemera_services.slides.redis_retry import RetryQueue
-from ephemera_services.slides.tables import documents, exports, organizations, presentations, users
+from ephemera_services.slides.tables import (
+    documents,
+    exports,
+    organizations,
+    pending_sign_outs,
+    presentations,
+    users,
+)
 
 RoleName = Literal["admin", "editor", "viewer"]
 
@@ -55,11 +61,10 @@ class SignInFields(Protocol):
 class Accounts:
     """The users of the service."""
 
-    def __init__(self, engine: AsyncEngine, store: Store, passwords: Passwords, retries: RetryQueue) -> None:
+    def __init__(self, engine: AsyncEngine, store: Store, passwords: Passwords) -> None:
         self._engine = engine
-        self._sessions = store[SESSIONS]
         self._passwords = passwords
-        self._retries = retries
+        self.sign_outs = PendingSignOuts(engine, pending_sign_outs, store[SESSIONS].end_all)
 
     async def add_organization(self, name: str, plan: str = "free") -> UUID:
         """Create an organization, if there is none with this name; its id."""
@@ -136,7 +141,8 @@ class Accounts:
         async with self._engine.begin() as sql, _keeping_an_administrator(sql, organization_id):
             if not (await sql.execute(changed)).rowcount:
                 raise problem(404, "There is no such user in your organization.")
-        return await self._retries.run(lambda: self._sessions.end_all(str(user_id)))
+            await self.sign_outs.add(sql, user_id)
+        return await self.sign_outs.end(user_id)
 
     async def list(self, organization_id: UUID) -> Sequence[Any]:
         """The users of an organization, by address."""
@@ -165,7 +171,8 @@ class Accounts:
             for table in (documents, presentations, exports):
                 await sql.execute(update(table).where(table.c.user_id == user_id).values(user_id=heir))
             await sql.execute(delete(users).where(c.id == user_id))
-        await self._retries.run(lambda: self._sessions.end_all(str(user_id)))
+            await self.sign_outs.add(sql, user_id)
+        await self.sign_outs.end(user_id)
 
     async def _read(self, where: ColumnElement[bool]) -> Account | None:
         c = users.c

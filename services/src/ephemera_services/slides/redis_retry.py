@@ -1,7 +1,8 @@
 """Retries of Redis writes that follow a commit in SQL: tried now, and in the background while Redis is down.
 
 The caller of a change that is in SQL but not in Redis gets 503, because it is not effective everywhere yet.
-It will be as soon as Redis is back, whether or not the caller repeats it.
+It will be as soon as Redis is back, whether or not the caller repeats it, unless this process ends before: so
+this is for writes whose loss a lifetime limits. What must not be lost is in SQL (`PendingSignOuts`).
 """
 
 from __future__ import annotations

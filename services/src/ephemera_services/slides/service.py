@@ -66,7 +66,7 @@ async def open_slides(settings: Settings, resources: Resources) -> AsyncIterator
             store=store,
             gate=Gate(store, settings),
             plans=Plans(engine, store, retries),
-            accounts=Accounts(engine, store, passwords, retries),
+            accounts=Accounts(engine, store, passwords),
             api_keys=ApiKeys(engine),
             streams=OpenStreams(settings.streams_per_user),
             workspace=workspace,
@@ -83,6 +83,7 @@ async def open_slides(settings: Settings, resources: Resources) -> AsyncIterator
             await _ensure_administrator(slides)
             if settings.demo:
                 await demo_data.seed(slides)
+        await stack.enter_async_context(slides.accounts.sign_outs.run())
         await stack.enter_async_context(usage.flusher(flush_every=settings.usage_flush))
         views = Flusher(store[VIEWS], view_table, flush_every=settings.views_flush)
         await stack.enter_async_context(views)

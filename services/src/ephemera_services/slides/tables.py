@@ -21,7 +21,11 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
+from ephemera_services.runtime import sign_outs_table
+
 metadata = MetaData(schema="slides")
+
+pending_sign_outs = sign_outs_table(metadata)
 
 
 def _instant(name: str, *, now: bool = False, nullable: bool = False) -> Column[object]:

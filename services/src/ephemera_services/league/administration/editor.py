@@ -1,8 +1,9 @@
 """The editor: makes changes, records them, and publishes them to every page and client that shows them.
 
 Pages are invalidated after the commit. If Redis is down then, the answer is 503 and the change stands: repeat
-the request, or wait until the pages expire. Changes of final results are stricter: they are committed while
-no other process can store the affected pages, one at a time, so the table and the results never disagree.
+the request, or wait until the pages expire; sessions that carry an old role end as soon as Redis is back.
+Changes of final results are stricter: they are committed while no other process can store the affected pages,
+one at a time, so the table and the results never disagree.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from ephemera_services.league.keys import (
     AdminEvent,
     Session,
 )
-from ephemera_services.league.tables import users
-from ephemera_services.runtime import advisory_lock, problem
+from ephemera_services.league.tables import pending_sign_outs, users
+from ephemera_services.runtime import PendingSignOuts, advisory_lock, problem
 
 _LOCK_TIMEOUT = 10.0  # seconds to wait for another change of results
 _BATCH = 500
@@ -45,7 +46,8 @@ class Editor:
     def __init__(self, engine: AsyncEngine, store: Store) -> None:
         self._engine = engine
         self._site, self._windows = store[SITE], store[WINDOWS]
-        self._sessions, self._admins = store[SESSIONS], store[ADMINS]
+        self._admins = store[ADMINS]
+        self.sign_outs = PendingSignOuts(engine, pending_sign_outs, store[SESSIONS].end_all)
         self._lock = store[FINALIZATION_LOCK]
 
     @asynccontextmanager
@@ -57,6 +59,7 @@ class Editor:
             edit = Edit(sql, by, action, match_id=match_id, note=note)
             yield edit
             await edit.save()
+            await self.sign_outs.add(sql, *_users(edit.rows))
         await self.publish(edit.rows, edit.match_id)
 
     async def publish(self, rows: Sequence[RowChange], match_id: int | None) -> None:
@@ -100,8 +103,9 @@ class Editor:
             await authorize(sql, change)
         async with self.changing_results(rows, change.match_id), self._engine.begin() as sql:
             await authorize(sql, change)  # again: the match may be final by now
-            if any(row.table == "users" for row in rows):
+            if _users(rows):
                 await require_administrator(sql, by)
+            await self.sign_outs.add(sql, *_users(rows))
             return await undo(sql, by, change)
 
     async def change(self, change_id: int) -> Any:
@@ -117,9 +121,14 @@ class Editor:
     ) -> None:
         for batch in _batches(affected.deleted):
             await self._site.delete(*batch)
-        for user_id in sorted({row.id for row in rows if row.table == "users"}):
-            await self._sessions.end_all(str(user_id))  # they carry the role
+        for user_id in _users(rows):
+            await self.sign_outs.end(user_id)
         await self._admins.broadcast(AdminEvent(_kind(rows), match_id))
+
+
+def _users(rows: Sequence[RowChange]) -> list[int]:
+    """The users whose sessions end, because they carry the role."""
+    return sorted({row.id for row in rows if row.table == "users"})
 
 
 def _kind(rows: Sequence[RowChange]) -> Literal["finalized", "score", "event", "ads", "changed"]:
