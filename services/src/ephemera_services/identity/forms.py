@@ -227,7 +227,7 @@ class Introspection(BaseModel):
     """What a token says, if it is active (RFC 7662)."""
 
     active: bool
-    token_type: str | None = None
+    token_type: Literal["Bearer"] | None = None
     sub: str | None = None
     sid: str | None = None
     jti: str | None = None

@@ -1,7 +1,8 @@
 """Tokens for programs: introspection (RFC 7662) and revocation (RFC 7009). Errors are problem documents.
 
 *Introspection* is for services that do not verify tokens themselves, or need the current state. They
-authenticate with a bearer token of their own, from the setting `introspection_tokens`.
+authenticate with a bearer token of their own, from the setting `introspection_tokens`. Access tokens have the
+`token_type` Bearer; refresh tokens have none, because no resource accepts them.
 
 *Revocation* is for clients: any holder of a token may revoke it. Revoking a refresh token ends its sign-in
 with all tokens; an access token is revoked alone. An invalid token is not an error: the response is the same.
@@ -54,7 +55,7 @@ async def introspect(
         return Introspection(active=False)
     return Introspection(
         active=True,
-        token_type=f"{claims.kind}_token",
+        token_type="Bearer" if claims.kind == "access" else None,
         sub=claims.sub,
         sid=claims.family,
         jti=claims.jti,
