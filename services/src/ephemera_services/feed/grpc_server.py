@@ -51,6 +51,8 @@ logger = logging.getLogger(__name__)
 _MAX_BYTES = BULK_BYTES  # of a request, as over HTTP
 _MAX_CALLS = 1000  # at once; others get RESOURCE_EXHAUSTED
 _GRACE = 10.0  # seconds for calls in progress at shutdown
+_MAX_IDLE = 300.0  # seconds for which a connection may have no call
+_MAX_AGE = 3600.0  # seconds of a connection; clients open another one, maybe to another process
 _UNAVAILABLE = (OperationalError, InterfaceError, PoolTimeout, ConnectionFailed)
 
 
@@ -200,7 +202,13 @@ async def serve_grpc(service: Aggregator, address: str, tokens: BearerTokens | N
     server = grpc.aio.server(
         interceptors=[] if tokens is None else [TokenInterceptor(tokens)],
         maximum_concurrent_rpcs=_MAX_CALLS,
-        options=[("grpc.max_receive_message_length", _MAX_BYTES), ("grpc.so_reuseport", 0)],
+        options=[
+            ("grpc.max_receive_message_length", _MAX_BYTES),
+            ("grpc.max_connection_idle_ms", int(_MAX_IDLE * 1000)),
+            ("grpc.max_connection_age_ms", int(_MAX_AGE * 1000)),
+            ("grpc.max_connection_age_grace_ms", int(_GRACE * 1000)),
+            ("grpc.so_reuseport", 0),
+        ],
     )
     service_methods = Methods(service)
     handlers = {
