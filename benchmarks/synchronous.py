@@ -2,18 +2,21 @@
 
 The peer is redis-py with hiredis, on its fastest settings; our drop-in and redis-py are compared on their
 default settings. A thread waits for one reply at a time. Every contender's reply is compared with what was
-stored before it is measured.
+stored before it is measured. Forked children and greenlets read in processes of their own.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
+from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib import import_module
 from typing import Any
 
-from benchmarks.load import Threads
+from benchmarks.blocking_process import GREENLETS
+from benchmarks.load import Load, Threads
 from benchmarks.rows import Opener, Round, Row, Times
 from benchmarks.servers import Servers
 from ephemera import Catalogue, fixed, sync
@@ -71,6 +74,37 @@ def redis_py(threads: int, module: str = "redis", **options: Any) -> Opener:
     return opened
 
 
+class ProcessLoad(Load):
+    """The load of a `benchmarks.blocking_process`, which is told how much to do."""
+
+    def __init__(self, process: Process, workers: int) -> None:
+        super().__init__(workers)
+        self._process = process
+
+    async def perform(self, each: int) -> float:
+        """Have every worker read this often, and return the seconds it took."""
+        questions, answers = self._process.stdin, self._process.stdout
+        if questions is None or answers is None:
+            raise RuntimeError("the process was started without pipes")
+        questions.write(b"%d\n" % each)
+        if not (seconds := await answers.readline()):
+            raise RuntimeError("its process has ended, as when gevent is not installed")
+        return float(seconds)
+
+
+def process(mode: str, name: str) -> Opener:
+    """A process that reads in a "forked" child or in "gevent", by "ours" or "redis-py"."""
+
+    @asynccontextmanager
+    async def opened(servers: Servers) -> AsyncIterator[Round]:
+        command = (sys.executable, "-m", "benchmarks.blocking_process", mode, name, servers.valkey.url)
+        started = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
+        yield ProcessLoad(started, GREENLETS if mode == "gevent" else 1)
+        await started.communicate(b"")  # its input ends, and so does it
+
+    return opened
+
+
 def _prepare(store: SyncStore) -> None:
     store.call("SET", KEY, VALUE)
     store[TEXT].put(VALUE, name="typed")
@@ -94,6 +128,17 @@ ROWS = (
     _row("one thread, store[X].get", ours(1, get), 1, 1.3, **_BARE),
     _row("8 threads, call", ours(8, call), 8, 3, **_BARE),
     _row("8 threads, store[X].get", ours(8, get), 8, 3, **_BARE),
+    Row(
+        "sync: forked child, call",
+        process("forked", "ours"),
+        {"redis-py": process("forked", "redis-py")},
+        (Times(1.3, "redis-py"),),
+    ),
+    Row(
+        "sync: 8 greenlets of gevent, call",
+        process("gevent", "ours"),
+        {"redis-py": process("gevent", "redis-py")},
+    ),
     _row("one thread, redis-py code", redis_py(1, _DROP_IN), 1, 1.0),
     _row("8 threads, redis-py code", redis_py(8, _DROP_IN), 8, 2.0),
 )
