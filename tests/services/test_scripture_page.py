@@ -86,7 +86,7 @@ def test_a_reader_turns_pages_and_opens_a_verse(visit: Visit) -> None:
     visit.shows("#title", "Genesis 1")
     assert visit.page.locator(".verse").count() == 31
     visit.page.locator("#next").click()
-    visit.shows("#title", "Psalm 1")
+    visit.shows("#title", "Exodus 20")
     visit.page.locator("#book").select_option("john")
     visit.shows("#title", "John 1")
     visit.page.get_by_role("link", name="3", exact=True).click()
@@ -156,6 +156,12 @@ def test_a_question_is_answered_with_its_sources(visit: Visit) -> None:
     visit.page.get_by_role("button", name="What is said about love?").click()
     visit.shows("#answer", "these passages match best")
     visit.shows("#sources", "love")
+    playwright.expect(visit.page.get_by_role("button", name="What is said about love?")).to_be_enabled()
+    _picture(visit, "ask-desk-light")
+    visit.page.emulate_media(color_scheme="dark")
+    visit.page.set_viewport_size(PHONE)
+    _picture(visit, "ask-phone-dark")
+    visit.page.set_viewport_size(DESK)
     visit.page.get_by_role("button", name="Ask", exact=True).click()
     visit.shows("#how", "Answered before.")
     visit.page.goto(f"{visit.served.url}/#/read/ps/23")
@@ -186,6 +192,32 @@ def test_what_fails_is_said(visit: Visit) -> None:
     visit.shows("#notice", "Please wait")
 
 
+def test_the_service_comes_with_content_worth_asking(served: Served) -> None:
+    """330 verses of a dozen books, topics whose passages are all there, and a lexicon."""
+    translations = {
+        each["id"]: each["verses"] for each in served.client.get("/translations").json()["translations"]
+    }
+    assert translations["kjv"] == 330
+    books = served.client.get("/books", params={"translation": "kjv"}).json()["books"]
+    assert [each["id"] for each in books] == [
+        "gen",
+        "exod",
+        "ps",
+        "eccl",
+        "isa",
+        "matt",
+        "john",
+        "rom",
+        "1cor",
+    ]
+    topics = served.client.get("/topics").json()["topics"]
+    assert len(topics) == 8
+    for topic in topics:
+        assert served.client.get(f"/topics/{topic['id']}").json()["passages"]
+    for word in ("g5457", "h7965"):
+        assert served.client.get(f"/lexicon/{word}").status_code == 200
+
+
 def test_it_fits_a_phone_and_follows_the_colour_scheme(browser: Any, served: Served) -> None:
     """No part scrolls sideways on a phone, and dark pages are dark."""
     grounds = set()
@@ -210,4 +242,5 @@ def test_it_fits_a_phone_and_follows_the_colour_scheme(browser: Any, served: Ser
 
 def _picture(visit: Visit, name: str) -> None:
     if SCREENSHOTS:
+        visit.page.mouse.move(0, 0)
         visit.page.screenshot(path=str(Path(SCREENSHOTS) / f"{name}.png"))

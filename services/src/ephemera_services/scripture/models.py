@@ -71,8 +71,8 @@ class ExtractiveModel:
         """Quote the passages, which were selected for the question."""
         text = "No passage of this corpus matches the question."
         if passages:
-            quoted = " ".join(f"“{each.text}” ({each.reference})" for each in passages[:_MAX_QUOTED])
-            text = f"No model is configured; these passages match best: {quoted}"
+            quoted = "\n".join(f"“{each.text}” ({each.reference})" for each in passages[:_MAX_QUOTED])
+            text = f"No model is configured; these passages match best:\n{quoted}"
         if on_text is not None:
             on_text(text)
         return Reply(text, 0)
