@@ -135,6 +135,7 @@ async def test_a_run_saves_everything(here: World) -> None:
     await here.add_user("ann", "art")
     await here.publish("art", 3)
     await here.tick()
+    before = (await here.row("ann")).last_clustered_at
     notified: list[tuple[str, int]] = []
 
     async def invalidate(user: str, version: int) -> None:
@@ -150,10 +151,12 @@ async def test_a_run_saves_everything(here: World) -> None:
         None,
         None,
     )
+    assert row.last_clustered_at > before
     assert [len(version) for version in await here.versions("ann")] == [3]
     state = await here.store[here.declared.keys.users].get(user_id="ann")
     assert state is not None
     assert state.cluster_version == 1
+    assert state.last_clustered_at == int(row.last_clustered_at.timestamp() * 1000)
     assert await here.store[here.declared.keys.marks].get_all(user_id="ann") == {"art": 3}
     assert not await here.store[here.declared.keys.enqueued].exists(user_id="ann")
 

@@ -36,6 +36,14 @@ def test_what_cannot_work_is_refused_by_name(variable: str, value: str) -> None:
         read_settings(Settings, {f"EPHEMERA_FEED_{variable}": value})
 
 
+def test_the_planner_ticks_every_thirty_seconds_and_at_least_once_a_minute() -> None:
+    """A tick is every 30 s by default, and every 60 s at most."""
+    assert Settings().tick_seconds == 30
+    assert read_settings(Settings, {"EPHEMERA_FEED_TICK_SECONDS": "60"}).tick_seconds == 60
+    with pytest.raises(InvalidSettings, match="EPHEMERA_FEED_TICK_SECONDS"):
+        read_settings(Settings, {"EPHEMERA_FEED_TICK_SECONDS": "60.1"})
+
+
 def test_a_worker_needs_servers() -> None:
     """A worker without the service's servers says which variables name them."""
     outcome = command("worker", "feed")

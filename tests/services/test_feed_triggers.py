@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -21,6 +22,29 @@ async def world(places: dict[str, str]) -> AsyncIterator[World]:
     """A service with the usual settings."""
     async with feed_fixtures(places) as made:
         yield made
+
+
+async def test_publishing_makes_the_channel_dirty_and_nothing_else(world: World) -> None:
+    """Of all keys only the channel's and the dirty set change, and of all users' rows none."""
+    for user in ("bea", "cid"):
+        await world.settled(user, "quiet", "pro")
+    keys, rows = await _redis(world), await _users(world)
+    await world.publish("quiet", 1)
+    after = await _redis(world)
+    changed = {name for name in keys | after if keys.get(name) != after.get(name)}
+    assert changed == {b"ch:quiet", b"dirty:channels"}
+    assert await _users(world) == rows
+
+
+async def _redis(world: World) -> dict[bytes, bytes]:
+    """Everything in Redis, by key."""
+    client = world.aggregator.store.client("queue")
+    return {name: await client.call("DUMP", name) for name in await client.call("KEYS", "*")}
+
+
+async def _users(world: World) -> list[Any]:
+    users = world.tables.user_stats
+    return list(await world.sql(sa.select(users).order_by(users.c.user_id)))
 
 
 @BY_PLAN

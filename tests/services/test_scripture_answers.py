@@ -11,15 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from ephemera.embedded import Postgres, Valkey
 from ephemera_services.runtime import InvalidSettings, read_settings
 from ephemera_services.scripture import Settings, create_app
+from ephemera_services.scripture.keys import AnswerScope
+from ephemera_services.scripture.records import AiAnswer
 from tests.services.identity_users import QUICK, newcomer
 from tests.services.identity_users import administrator as identity_administrator
 from tests.services.scripture_apps import open_gateway
-from tests.services.scripture_readers import UNLIMITED, Reader, ingest, reading, verse
+from tests.services.scripture_readers import UNLIMITED, Reader, ingest, keys, reading, verse
 from tests.services.services import Served, serving
 
 PATH = "/v1/chat/completions"
@@ -110,6 +113,44 @@ def test_a_model_is_asked_once_for_what_is_the_same_or_similar(scripture: Served
     assert _ask(scripture, question, "10.1.0.4", translation="kjv").json()["how"] == "asked"
     assert _ask(scripture, question, "10.1.0.5", passages=["ps.23.1"]).json()["how"] == "asked"
     assert len(endpoint.asked) == 3
+
+
+async def test_the_hash_covers_system_prompt_messages_and_context(
+    server: Valkey, postgres: Postgres, tmp_path: Path
+) -> None:
+    """With another system prompt, translation or context, or another question, the model is asked again."""
+    async with open_gateway(server, postgres, tmp_path) as gateway:
+        cache = gateway.app.service.answers._cache
+        scope = AnswerScope(
+            organization="scripture",
+            provider="openai",
+            model="wise",
+            language="en",
+            documents=frozenset({"ps.23.1"}),
+            translation="web",
+            instructions="You quote.",
+        )
+        question = "Who is the shepherd?"
+        asked: list[str] = []
+
+        async def origin(question: str, scope: AnswerScope) -> str:
+            async def answer(prompt: str) -> AiAnswer:
+                asked.append(prompt)
+                return AiAnswer(text=f"answer {len(asked)}", passages=[], model="wise", tokens=1)
+
+            return str((await cache.get_or_ask(question, scope, answer)).origin)
+
+        assert [await origin(question, scope) for _ in range(2)] == ["asked", "exact"]
+        for changed in (
+            {"instructions": "You explain."},
+            {"documents": frozenset({"john.10.11"})},
+            {"translation": "kjv"},
+            {"model": "wiser"},
+        ):
+            assert await origin(question, msgspec.structs.replace(scope, **changed)) == "asked", changed
+        assert await origin("What does the sun rise on?", scope) == "asked"
+        assert await origin(question, scope) == "exact"
+        assert len(keys(server, "gl:ai:cache:*")) == len(asked) == 6
 
 
 def test_an_ingest_ends_the_answers_that_rest_on_what_it_changed(

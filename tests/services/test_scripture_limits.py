@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import httpx
+import psycopg
 import pytest
 
 from ephemera.embedded import Valkey
@@ -41,6 +43,31 @@ def test_anonymous_requests_have_the_free_limits_by_address(
     assert ask("203.0.113.8").status_code == 200
 
 
+def test_a_limit_is_checked_before_any_work(scripture: Served, places: dict[str, str]) -> None:
+    """While a search cannot read SQL, one beyond the limit is refused at once, and one within it waits."""
+    number = iter(range(10_000))
+
+    def ask(address: str = "203.0.113.9", **more: Any) -> httpx.Response:
+        path = f"/search?q=light+{next(number)}"  # no two searches share an answer
+        return scripture.client.get(path, headers={"x-forwarded-for": address}, **more)
+
+    _drained(ask, 20, 60)
+    with psycopg.connect(places["EPHEMERA_DATABASE_URL"]) as sql:
+        sql.execute("LOCK TABLE scripture.texts, scripture.passages IN ACCESS EXCLUSIVE MODE")
+        assert any(_refused(ask) for _ in range(5))
+        with pytest.raises(httpx.ReadTimeout):
+            ask("203.0.113.10", timeout=2)
+    assert ask("203.0.113.11").status_code == 200
+
+
+def _refused(ask: Callable[..., httpx.Response]) -> bool:
+    """Whether an answer came at once; none does to a request that a refilled bucket has admitted."""
+    try:
+        return ask(timeout=2).status_code == 429
+    except httpx.ReadTimeout:
+        return False
+
+
 def test_a_user_is_counted_as_such_wherever_they_come_from(scripture: Served) -> None:
     """Other addresses do not give a user more, and other users of one address lose nothing."""
     ann, bob = subscriber(scripture, "free"), subscriber(scripture, "free")
@@ -63,12 +90,22 @@ def test_requests_for_own_settings_are_limited_by_user(scripture: Served) -> Non
     assert bob.ask("GET", "/me/preferences").status_code == 200
 
 
-@pytest.mark.parametrize(("plan", "search", "ai"), [("free", 20, 5), ("paid", 200, 50), ("ai", 200, 200)])
-def test_each_plan_has_its_limits(scripture: Served, plan: str, search: int, ai: int) -> None:
-    """The response names them: per minute for search, per hour for answers."""
+@pytest.mark.parametrize(
+    ("plan", "search", "passages", "lexicon", "ai"),
+    [("free", 20, 60, 40, 5), ("paid", 200, 600, 400, 50), ("ai", 200, 600, 400, 200)],
+)
+def test_each_plan_has_its_limits(
+    scripture: Served, plan: str, search: int, passages: int, lexicon: int, ai: int
+) -> None:
+    """The response names them: per minute for search, passages and the lexicon, per hour for answers."""
     reader = subscriber(scripture, plan)
-    found = reader.ask("GET", "/search?q=light")
-    assert found.headers["ratelimit-policy"] == f'"search";q={search};w=60'
+    for path, name, limit in (
+        ("/search?q=light", "search", search),
+        ("/passages/john.3.16", "passages", passages),
+        ("/lexicon/g26", "lexicon", lexicon),
+    ):
+        found = reader.ask("GET", path)
+        assert found.headers["ratelimit-policy"] == f'"{name}";q={limit};w=60'
     answer = reader.ask("POST", "/ai/ask", json={"question": "What is light?"})
     assert answer.headers["ratelimit-policy"] == f'"ai";q={ai};w=3600'
 
