@@ -29,6 +29,7 @@ UNLIMITED = {
         "ALL_REGISTRATIONS",
         "REFRESHES",
         "ADDRESS_REFRESHES",
+        "REVOCATION_LISTS",
         "PROFILE_READS",
         "PROFILE_UPDATES",
         "UPLOADS",

@@ -9,7 +9,8 @@ import io
 import logging
 import socket
 import sys
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -19,7 +20,7 @@ import uvicorn
 import uvloop
 from fastapi import APIRouter, FastAPI
 from pydantic import BaseModel, SecretStr
-from sqlalchemy import MetaData, text
+from sqlalchemy import MetaData, event, text
 from starlette.applications import Starlette
 
 from ephemera import Catalogue
@@ -240,7 +241,7 @@ async def test_readiness_follows_the_servers(app: FastAPI, valkey: Valkey) -> No
         assert (await client.get("/readyz")).json()["status"] == "ready"
         valkey.kill()
         try:
-            assert (await client.get("/readyz")).json() == {
+            assert (await _until(client, lambda answer: answer.json()["status"] == "degraded")).json() == {
                 "status": "degraded",
                 "redis": "down",
                 "sql": "up",
@@ -258,12 +259,32 @@ async def test_without_sql_a_service_is_not_ready(app: FastAPI, postgres: Postgr
             await sql.execute(text("SELECT 1"))
         postgres.pause()
         try:
-            answer = await client.get("/readyz")
-            assert answer.status_code == 503
+            answer = await _until(client, lambda answer: answer.status_code == 503)
             assert int(answer.headers["retry-after"]) >= 1
         finally:
             postgres.resume()
-        assert (await client.get("/readyz")).status_code == 200
+        await _until(client, lambda answer: answer.status_code == 200)
+
+
+async def test_requests_for_readiness_share_one_check(app: FastAPI) -> None:
+    """However many there are, SQL is asked once per second."""
+    asked: list[object] = []
+    async with asking(app) as client:
+        engine = app.state.resources.engine.sync_engine
+        event.listen(engine, "before_cursor_execute", lambda *query: asked.append(query[2]))
+        began = time.monotonic()
+        for _ in range(10):
+            answers = await asyncio.gather(*(client.get("/readyz") for _ in range(20)))
+            assert {each.status_code for each in answers} == {200}
+        assert 1 <= len(asked) <= 1 + (time.monotonic() - began)
+
+
+async def _until(client: httpx.AsyncClient, wanted: Callable[[httpx.Response], bool]) -> httpx.Response:
+    """The first answer about readiness that is as wanted; one is shared for a second."""
+    async with asyncio.timeout(60):
+        while not wanted(answer := await client.get("/readyz")):
+            await asyncio.sleep(0.05)
+    return answer
 
 
 async def test_embedded_servers_start_where_none_are_named() -> None:

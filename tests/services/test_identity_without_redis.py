@@ -72,6 +72,7 @@ def test_what_needs_no_redis_works_and_the_rest_is_503(identity: Served, outage:
     _is_unavailable(root.ask("PUT", f"/admin/users/{ann.id}/role", json={"role": "admin"}))
     _is_unavailable(root.ask("DELETE", f"/admin/users/{ann.id}/sessions"))
     assert identity.client.get("/healthz").status_code == 200
+    _wait_until_redis_is("down", identity)
     readiness = identity.client.get("/readyz").json()
     assert (readiness["status"], readiness["redis"], readiness["sql"]) == ("degraded", "down", "up")
 
@@ -122,8 +123,12 @@ def _is_unavailable(answer: httpx.Response) -> None:
 
 
 def _wait_until_ready(served: Served) -> None:
+    _wait_until_redis_is("up", served)
+
+
+def _wait_until_redis_is(state: str, served: Served) -> None:
     deadline = time.monotonic() + 30
-    while served.client.get("/readyz").json().get("redis") != "up":
+    while served.client.get("/readyz").json().get("redis") != state:
         assert time.monotonic() < deadline
         time.sleep(0.05)
 

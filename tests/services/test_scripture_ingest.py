@@ -146,7 +146,7 @@ def test_an_ingest_without_redis_writes_nothing(one: Served, valkey: Valkey, pla
         assert answer.status_code == 503
         assert int(answer.headers["retry-after"]) >= 1
         assert _text(one.client, 8) == "there"
-        assert one.client.get("/readyz").json()["status"] == "degraded"
+        eventually(lambda: one.client.get("/readyz").json()["status"] == "degraded")
     finally:
         valkey.restart()
     eventually(lambda: one.client.get("/readyz").json()["status"] == "ready")

@@ -56,7 +56,7 @@ def test_reads_fall_back_to_sql(headers: dict[str, str], outage: str, scripture:
     paid = "/passages/john.3.16?include=commentary"
     assert scripture.client.get(paid, headers=headers).json()["commentary"]
     assert scripture.client.get(paid).status_code == 403
-    assert scripture.client.get("/readyz").json()["status"] == "degraded"
+    eventually(lambda: scripture.client.get("/readyz").json()["status"] == "degraded")
 
 
 def test_preferences_are_the_defaults_and_cannot_be_changed(

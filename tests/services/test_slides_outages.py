@@ -112,6 +112,7 @@ def test_cache_and_queue_are_unavailable(
         _is_unavailable(ask("POST", "/presentations", headers=key, json={"topic": "Not now"}))
         _is_unavailable(ask("POST", "/auth/login", json=credentials(EDITOR)))
         assert ask("GET", "/healthz").status_code == 200
+        _until(lambda: ask("GET", "/readyz").json()["redis"] == "down")
         readiness = ask("GET", "/readyz").json()
         assert (readiness["status"], readiness["redis"], readiness["sql"]) == ("degraded", "down", "up")
         slides_model.open.set()

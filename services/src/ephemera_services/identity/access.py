@@ -128,6 +128,10 @@ class Gate:
         by_address = self._rules["refresh-address"].on(self._client.network(scope))
         return await self._consume(self._rules["refresh"].on(sid), by_address)
 
+    async def consume_revocation_list(self, scope: Scope) -> list[Header]:
+        """Count a read of everything that was revoked against the limit of the client's address; or 429."""
+        return await self.consume("revocation-list", self._client.network(scope))
+
     async def consume_mail(self, scope: Scope, email: str) -> list[Header]:
         """Count a request for a mail against the limits of the address and of the account; or 429."""
         return await self._consume(

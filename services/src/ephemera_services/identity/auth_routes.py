@@ -108,12 +108,17 @@ async def key_set(service: Service, response: Response) -> KeySet:
     return KeySet.model_validate(service.keys.ring.jwks())
 
 
-@router.get("/.well-known/ended-sign-ins")
+@router.get("/.well-known/ended-sign-ins", responses=problems(429))
 async def ended_sign_ins(
-    service: Service, response: Response, after: Annotated[int, Query(ge=0, lt=2**63)] = 0
+    service: Service,
+    request: Request,
+    response: Response,
+    after: Annotated[int, Query(ge=0, lt=2**63)] = 0,
 ) -> EndedSignIns:
     """What was revoked within the lifetime of an access token, or since a cursor: digests of ids."""
     response.headers["cache-control"] = "no-store"
+    if not service.ended.is_recent(after):
+        response.raw_headers.extend(await service.gate.consume_revocation_list(request.scope))
     cursor, ended = await service.ended.after(after)
     return EndedSignIns(cursor=str(cursor), ended=ended)
 

@@ -106,6 +106,7 @@ ENDPOINTS = {
     "mail": "/auth/mails/account",
     "confirm": "/auth/mails/confirm",
     "export": "/auth/account/export",
+    "revocation-list": "/.well-known/ended-sign-ins",
 }
 """The names of the rules, and how they appear in keys."""
 
@@ -123,6 +124,7 @@ _PER_HOUR = {
     "mail": 5,
     "confirm": 30,
     "export": 5,
+    "revocation-list": 600,
 }
 _WHEN_DOWN = {
     "login": "closed",  # no password guessing while attempts cannot be counted
@@ -138,6 +140,7 @@ _WHEN_DOWN = {
     "mail": local_share(of=1),
     "confirm": local_share(of=1),
     "export": local_share(of=1),
+    "revocation-list": "open",  # services must learn what was revoked
 }
 
 

@@ -15,6 +15,8 @@ transaction that was still running when the list was read, so what commits later
 whichever process of identity answers it. Entries may be repeated.
 
 *Cost.* Each process reads SQL at most every 100 ms, however many requests there are, and answers from memory.
+A reader whose cursor is current gets a few entries. Others get up to all of them, so these reads are limited
+by address.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from ephemera_services.identity.keys import ACCESS_TOKEN_LIFETIME
 from ephemera_services.identity.tables import revoked_tokens, sign_ins
 
 _MAX_AGE = 0.1  # seconds
+_RECENT = 60.0  # seconds; a reader asks twice per second, and a long transaction keeps all cursors back alike
 _RETENTION = ACCESS_TOKEN_LIFETIME + timedelta(minutes=1)
 _OLDEST_RUNNING = text("pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS oldest")
 
@@ -44,7 +47,12 @@ class RevocationFeed:
         self._ended: deque[tuple[int, str, float]] = deque()  # transaction, digest, when it can be dropped
         self._cursor = 0
         self._read_at = -_MAX_AGE
+        self._recent, self._marked, self._marked_at = 1, 1, -_RECENT  # cursors; 0 is never recent
         self._reading = asyncio.Lock()
+
+    def is_recent(self, cursor: int) -> bool:
+        """Whether a reader with this cursor has read the list about a minute ago or later."""
+        return cursor >= self._recent
 
     async def after(self, cursor: int) -> tuple[int, list[str]]:
         """The next cursor, and the digests of what was revoked since a cursor; 0 for all."""
@@ -75,6 +83,8 @@ class RevocationFeed:
             if digest not in known:
                 self._ended.append((row.ended_by, digest, drop_at))
         self._cursor, self._read_at = oldest, now
+        if now - self._marked_at >= _RECENT:
+            self._recent, self._marked, self._marked_at = self._marked, oldest, now
 
 
 def digest_of(revoked: str) -> str:

@@ -71,6 +71,8 @@ class Settings(ServiceSettings, kw_only=True, frozen=True):
     """Codes from mails that are tried from one address."""
     exports_per_hour: Count = 5
     """Exports of everything by one user."""
+    revocation_lists_per_hour: Count = 600
+    """Reads of all recent revocations from one address; reads of what is new since are not counted."""
     documents_per_user: Count = 100
     """Documents that one user can store."""
     document_bytes_per_user: Count = 50_000_000
@@ -136,4 +138,5 @@ class Settings(ServiceSettings, kw_only=True, frozen=True):
             "mail": self.mails_per_hour,
             "confirm": self.confirmations_per_hour,
             "export": self.exports_per_hour,
+            "revocation-list": self.revocation_lists_per_hour,
         }[rule]

@@ -61,6 +61,7 @@ def create_application(
                     health_routes.measure_sql(resources.registry, resources.engine)
                 app.state.service = await stack.enter_async_context(start(resources))
                 app.state.resources = resources
+                app.state.server_checks = health_routes.ServerChecks(resources)
             except Exception as failure:
                 app.state.failure = failure
                 logger.exception("the service did not start")

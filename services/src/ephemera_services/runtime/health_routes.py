@@ -4,7 +4,7 @@
 a server is down. `GET /readyz` asks SQL and Redis. Without SQL the service is not ready (503). Without Redis
 it is `degraded` and still ready: it serves what it can, and removing every process from the load balancer
 would turn a partial outage into a complete one. It names role and address of each Redis server that does not
-answer.
+answer. Anyone may ask, so requests share the answers of the servers for a second.
 
 `GET /metrics` requires EPHEMERA_METRICS_TOKEN as a bearer token (in Prometheus: `authorization:
 {credentials_file: ...}`), and without that setting there is no such route. Metrics reveal patterns, rules,
@@ -17,6 +17,7 @@ latency, and the process (`RequestMetrics`); services register their own metrics
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable
 from typing import Annotated, Any, Literal
 
@@ -41,6 +42,7 @@ from ephemera_services.runtime.settings import ServiceSettings
 
 _ROLES: tuple[Role, ...] = ("cache", "queue")
 _TIMEOUT = 2.0  # seconds for each server
+_MAX_AGE = 1.0  # seconds for which requests share what the servers have answered
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "WEBSOCKET"))
 _BEARER = HTTPBearer(scheme_name="MetricsToken", auto_error=False)
 _CONTENT_TYPES: dict[int | str, dict[str, Any]] = {
@@ -76,11 +78,30 @@ async def alive() -> Alive:
 @router.get("/readyz")
 async def ready(request: Request) -> Readiness:
     """Whether requests should be sent to this process."""
-    resources: Resources = request.app.state.resources
-    sql, down = await asyncio.gather(_is_up(_ping_sql(resources)), _servers_down(resources))
+    checks: ServerChecks = request.app.state.server_checks
+    sql, down = await checks.latest()
     if not sql:
         raise unavailable("The database does not answer.", retry_after=2)
     return Readiness(status="degraded" if down else "ready", redis="down" if down else "up", unavailable=down)
+
+
+class ServerChecks:
+    """Whether the servers of a service answered, at most a second ago."""
+
+    def __init__(self, resources: Resources) -> None:
+        self._resources = resources
+        self._checking = asyncio.Lock()
+        self._found: tuple[bool, list[str]] = (False, [])
+        self._until = 0.0
+
+    async def latest(self) -> tuple[bool, list[str]]:
+        """Whether SQL answers, and the Redis servers that do not."""
+        async with self._checking:
+            if time.monotonic() >= self._until:
+                sql = _is_up(_ping_sql(self._resources))
+                self._found = await asyncio.gather(sql, _servers_down(self._resources))
+                self._until = time.monotonic() + _MAX_AGE
+        return self._found
 
 
 async def _is_up(ping: Awaitable[object]) -> bool:

@@ -80,6 +80,7 @@ class IdentityLoad(Load):
                 "WRONG_PASSWORDS",
                 "REFRESHES",
                 "ADDRESS_REFRESHES",
+                "REVOCATION_LISTS",
                 "PROFILE_READS",
                 "PROFILE_UPDATES",
                 "UPLOADS",
