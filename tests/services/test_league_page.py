@@ -245,7 +245,7 @@ def test_all_tabs_have_the_same_session(visit: Visit, served: Served) -> None:
     other = visit.context.new_page()
     other.goto(f"{served.url}/#/me/profile")
     playwright.expect(other.locator("#me")).to_contain_text("carl")
-    playwright.expect(other.locator("#content")).to_contain_text("place of all time")
+    playwright.expect(other.locator("#content")).to_contain_text("all-time place")
     other.get_by_role("button", name="Sign out").click()
     playwright.expect(visit.page.get_by_role("button", name="Sign in")).to_be_visible()
 

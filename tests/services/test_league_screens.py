@@ -1,4 +1,8 @@
-"""How the screens of the league look: each fits, can be read, and is saved as a picture if that is wanted."""
+"""How the screens of the league look: each fits, can be read, and is saved as a picture if that is wanted.
+
+With `LEAGUE_PICTURES=docs/images/league` this module takes the pictures of the documentation, and those of
+the panel are taken by `test_league_admin_page.py -k "helper_controls or preview"`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,8 @@ from tests.services.league_users import LIVE_MATCH, league, referee, save_pictur
 from tests.services.services import Served
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 800}
+PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 660}
+FANS = ("Ada", "Emil", "Fay", "Gus", "Hana", "Ivo", "Jill", "Kim", "Leo", "Mia", "Nils", "Olga")
 SCREENS = {
     "live-phone-light": ("live/matches", "Latest results", None),
     "match-phone-dark": (f"match/{LIVE_MATCH}", "What a start!", "bob"),
@@ -22,7 +27,7 @@ SCREENS = {
     "schedule-dark": ("league/schedule", "Round 9", None),
     "predictions-phone-light": ("predictions/open", "closes in", "bob"),
     "leaders-phone-dark": ("leaders/season", "bob", "bob"),
-    "profile-phone-dark": ("me/profile", "place of all time", "bob"),
+    "profile-phone-dark": ("me/profile", "all-time place", "bob"),
     "cup-light": ("league/cup?season=1", "final", None),
 }
 """Of each screen: its address, what it shows, and who looks at it; sizes and schemes are in the names."""
@@ -54,6 +59,15 @@ def browser() -> Iterator[Any]:
 
 def _play(served: Served, places: dict[str, str]) -> None:
     match = f"/api/matches/{LIVE_MATCH}"
+    for name in FANS:
+        adding = f"INSERT INTO league.users (name, password_hash, role) VALUES ('{name}', 'none', 'user')"
+        ((user_id,),) = sql(places, f"{adding} RETURNING id")
+        sql(
+            places,
+            "INSERT INTO league.predictions (user_id, match_id, home_goals, away_goals, points)"
+            f" SELECT {user_id}, id, 1, 0, (id * {user_id}) % 7 % 4 FROM league.matches"
+            " WHERE season_id = 2 AND status = 'finished' AND (id + 1) % 3 > 0",
+        )
     with referee(served) as admin:
         happened = (
             ("goal", "home", "Serov", 9),
@@ -64,6 +78,7 @@ def _play(served: Served, places: dict[str, str]) -> None:
             action = {"id": str(uuid4()), "seen": 10**6, "kind": kind, "side": side, "player": player}
             path = f"/api/admin/matches/{LIVE_MATCH}/actions"
             admin.post(path, json={**action, "minute": minute}).raise_for_status()
+        admin.post("/api/admin/leaderboards").raise_for_status()
     said = {
         "ann": ("home", "What a start!"),
         "carl": ("home", "That was a foul."),

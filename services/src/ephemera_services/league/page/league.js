@@ -267,7 +267,7 @@ function side(club) { return el("span", { className: "side" }, crest(club), el("
 function empty(text) { return el("p", { className: "card empty" }, text); }
 
 function table(rows, columns, rowClass = () => "") {
-  const kind = (name) => (typeof rows?.[0]?.[name] === "number" || name === "difference" || name === "scored" ? "number" : "");
+  const kind = (name) => (rows?.some((row) => typeof row[name] === "number") || name === "difference" || name === "scored" ? "number" : "");
   const head = Object.entries(columns).map(([title, name]) =>
     el("th", { className: `${kind(name)} ${WIDE.has(title) ? "wide" : ""}`, scope: "col" }, title));
   const lines = (rows ?? []).map((row, place) => el("tr", { className: rowClass(row, place) },
@@ -567,7 +567,7 @@ function drawProfile([earned, predictions, place]) {
   if (!state.me || !predictions) return empty("Sign in to see your profile.");
   const figure = (number, text) => el("div", {}, el("div", { className: "score" }, number ?? "–"), el("span", { className: "muted" }, text));
   const badges = (earned?.achievements ?? []).map((name) => el("span", {}, name));
-  return el("div", {}, el("div", { className: "card hero big profile" }, el("b", { className: "club" }, crest(state.me.name), state.me.name), figure(place?.points ?? 0, "points"), figure(place?.rank, "place of all time")),
+  return el("div", {}, el("div", { className: "card hero big profile" }, el("b", { className: "club" }, crest(state.me.name), state.me.name), figure(place?.points ?? 0, "points"), figure(place?.rank, "all-time place")),
     el("h2", {}, "Achievements"), badges.length ? el("div", { className: "card badges" }, ...badges) : empty("None yet: predict, comment, come back."),
     el("h2", {}, "Predictions"), drawMine([predictions]));
 }
