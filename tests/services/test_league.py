@@ -104,6 +104,9 @@ def test_a_match_from_its_first_goal_to_the_table(served: Served, admin: httpx.C
     assert [(each["by"], each["text"]) for each in said] == [("bob", "What a goal!")]
     voted = {"home": 1, "draw": 1, "away": 0}
     assert until(lambda: served.client.get(live).json()["votes"] == voted)
+    after = served.client.get(versions).json()
+    assert after["comments"] == before["comments"] + 1
+    assert after["live"] > before["live"] + 2, "the votes"
     _finalize_and_look(served, admin)
     assert admin.put(f"/api/admin/matches/{LIVE_MATCH}/score", json=score).status_code == 409
 

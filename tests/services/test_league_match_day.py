@@ -14,9 +14,11 @@ import httpx
 import pytest
 
 from ephemera import connect
-from ephemera.embedded import Valkey
+from ephemera.embedded import Postgres, Valkey
 from ephemera_services.league import catalogue
-from ephemera_services.league.keys import TABLE
+from ephemera_services.league.keys import TABLE, WINDOWS
+from tests.defects.service_apps import opened
+from tests.services.league_pages import LeaguePages
 from tests.services.league_users import LIVE_MATCH, TOKEN, league, referee, sql, until
 from tests.services.services import Served
 
@@ -63,6 +65,27 @@ def test_a_week_ends_where_a_window_opens(
     following = sql(places, f"SELECT min(kickoff) FROM league.matches WHERE kickoff > '{closed}'")[0][0]
     assert abs(_fresh(after) - min(timedelta(days=7), following - PREWARM - closed)) < timedelta(minutes=2)
     sql(places, "UPDATE league.clubs SET name = 'Vortex' WHERE name = 'Renamed'")
+
+
+async def test_three_settings_shape_the_windows(server: Valkey, postgres: Postgres) -> None:
+    """A window opens and closes as they say, and a match that is too far ahead has none yet."""
+    names = {"LOOKAHEAD_DAYS": "1", "PREWARM_MINUTES": "10", "POST_GRACE_MINUTES": "5"}
+    settings = {f"EPHEMERA_LEAGUE_MATCH_WINDOW_{name}": value for name, value in names.items()}
+    async with opened("league", server, postgres, {"EPHEMERA_LEAGUE_DEMO": "true", **settings}) as app:
+        pages, windows = LeaguePages(app), app.service.store[WINDOWS]
+        await pages.sql("UPDATE league.matches SET status = 'cancelled' WHERE id <> 33")
+
+        async def following(hours: int) -> Any:
+            kickoff = f"date_trunc('second', now()) + interval '{hours} hours'"
+            updated = f"UPDATE league.matches SET kickoff = {kickoff} WHERE id = 33 RETURNING kickoff"
+            ((kickoff_,),) = await pages.sql(updated)
+            await windows.invalidate()
+            return (await windows.now()).next, int(kickoff_.timestamp()) * 1000
+
+        window, kickoff = await following(20)
+        minutes = 60_000
+        assert (window.opens, window.closes) == (kickoff - 10 * minutes, kickoff + (120 + 5) * minutes)
+        assert (await following(25))[0] is None
 
 
 def _fresh(page: Any) -> timedelta:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import datetime
 from typing import Any, cast
 
 import pytest
@@ -52,7 +53,7 @@ async def test_without_a_season_the_current_one_is_shown(app: App, path: str) ->
 
 
 async def test_seasons_add_up(app: App) -> None:
-    """Played matches, points and goals of both seasons are those of all time."""
+    """Played matches, points, goals and results of both seasons are those of all time, and of each club."""
     tables = {season: await page(app, LEAGUE[0], season) for season in (PAST, CURRENT, "all")}
     points = {
         season: {row["club"]: (row["points"], row["played"]) for row in table}
@@ -63,6 +64,15 @@ async def test_seasons_add_up(app: App) -> None:
         assert (total, played) == (sum(each[0] for each in parts), sum(each[1] for each in parts))
     stats = {season: (await page(app, LEAGUE[3], season))["goals"] for season in (PAST, CURRENT, "all")}
     assert stats["all"] == stats[PAST] + stats[CURRENT] > stats[CURRENT] > 0
+    results = {season: await page(app, LEAGUE[2], season) for season in (PAST, CURRENT, "all")}
+    played_in = {season: {row["id"] for row in rows} for season, rows in results.items()}
+    assert played_in["all"] == played_in[PAST] | played_in[CURRENT]
+    assert played_in[PAST].isdisjoint(played_in[CURRENT])
+    of_club = (await page(app, "/api/clubs/1/matches"))["matches"]
+    finished = {row["id"] for row in of_club if row["status"] == "finished"}
+    comet = {row["id"] for row in results["all"] if "Comet" in (row["home"], row["away"])}
+    assert finished == comet
+    assert {row["season"] for row in of_club} == {row["season"] for row in results["all"]}
     boards = {season: await page(app, BOARD, season) for season in (PAST, CURRENT, "all")}
     scored = {season: {row["name"]: row["points"] for row in board} for season, board in boards.items()}
     assert scored["all"] == {name: scored[PAST][name] + scored[CURRENT][name] for name in scored["all"]}
@@ -120,7 +130,8 @@ async def test_a_season_has_all_its_results(app: App) -> None:
         await sql.execute(text(played))
     results = await page(app, LEAGUE[2])
     assert len(results) == 240 + 31
-    assert results == sorted(results, key=lambda row: row["kickoff"], reverse=True)
+    kickoffs = [datetime.fromisoformat(row["kickoff"]) for row in results]
+    assert kickoffs == sorted(kickoffs, reverse=True)
     assert await page(app, LEAGUE[2], CURRENT) == results
     assert await page(app, LEAGUE[2], "all") == results[:100]
 
