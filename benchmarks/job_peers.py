@@ -34,7 +34,7 @@ def count_for(seconds: float, rate: float) -> int:
 
 @asynccontextmanager
 async def procrastinate(_: Servers) -> AsyncIterator[Round]:
-    """Procrastinate on PostgreSQL: from a batch of jobs deferred to the end of a worker that runs them all."""
+    """Procrastinate on PostgreSQL: from deferring a batch of jobs to the end of a worker that runs them."""
     from procrastinate import App, PsycopgConnector
 
     with embedded.postgres() as postgres:

@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from ephemera import Catalogue, Store
 from ephemera.errors import JobFailed, JobSnoozed
-from ephemera.patterns.jobs import JobRow, Jobs, Retry, Run
+from ephemera.patterns.jobs import JobRow, Jobs, Retry, Run, SyncRun
 from ephemera.patterns.progress import Progress
 
 
@@ -103,6 +103,17 @@ async def generate(run: Run, slides: int, seconds: float = 0.0) -> list[str]:
         done = await run.transact(f"slide:{number}", slide, number, event=Stepped(number))
         made.append(f"{done.number} by {done.by}")
     return made
+
+
+@JOBS.job(queue="generation", retry=Retry(attempts=100))
+def digest(run: SyncRun, parts: int, seconds: float = 0.0) -> list[str]:
+    """Run the steps of a plain function."""
+
+    def part(number: int) -> str:
+        time.sleep(seconds)
+        return f"part {number}"
+
+    return [run.step(f"part:{number}", part, number, event=Stepped(number)) for number in range(parts)]
 
 
 @JOBS.job(queue="ingestion", retry=Retry(attempts=3))

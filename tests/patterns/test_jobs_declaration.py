@@ -36,13 +36,6 @@ async def index(run: Run, document: Document, pages: list[int]) -> None:
     """Takes typed arguments."""
 
 
-def block(run: Run) -> None:
-    """Is not `async`."""
-
-
-BLOCK: Any = block
-
-
 def price() -> Decimal:
     """Has an annotation that cannot be resolved."""
     raise NotImplementedError
@@ -99,10 +92,9 @@ def test_declarations_that_cannot_work_are_refused(options: dict[str, Any], mess
 
 
 def test_kinds_that_cannot_work_are_refused(made: Jobs) -> None:
-    """An unknown queue, a function that is not async, no attempts, and a duplicate name are refused."""
+    """An unknown queue, a colon in the name, no attempts, and a duplicate name are refused."""
     declare: list[tuple[Callable[[], Any], str]] = [
         (lambda: made.job(queue="other")(index), "there is no such queue"),
-        (lambda: made.job(queue="work")(BLOCK), "a job is an `async def`"),
         (lambda: made.job(queue="work", name="mail:index")(index), "a colon in a job's name"),
         (lambda: made.job(queue="work", retry=Retry(attempts=0))(index), "a job needs at least 1"),
         (lambda: made.job(queue="work", time_limit=timedelta(0))(index), "it must be above 0"),

@@ -67,6 +67,7 @@ from ephemera.patterns.jobs._queues import QueueSettings, QueueStats, read_queue
 from ephemera.patterns.jobs._run_context import Run
 from ephemera.patterns.jobs._runtime import BoundJobs, sql_engine
 from ephemera.patterns.jobs._schedules import Cron, Every, Schedule
+from ephemera.patterns.jobs._sync_run import SyncRun
 from ephemera.patterns.jobs._tables import JOB_STATES, JobRow
 from ephemera.patterns.jobs._worker import WorkerSettings, run_worker
 
@@ -92,6 +93,7 @@ __all__ = [
     "Run",
     "Schedule",
     "ScheduleRow",
+    "SyncRun",
     "Unique",
     "WorkerSettings",
     "read_queue_stats",

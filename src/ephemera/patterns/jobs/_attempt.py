@@ -23,6 +23,7 @@ from ephemera.patterns.jobs._job_queries import JobQueries
 from ephemera.patterns.jobs._rows import CompletedJob
 from ephemera.patterns.jobs._run_context import CALLS, JobThreads, Run, resume_run, until_database_answers
 from ephemera.patterns.jobs._runtime import JobBackend
+from ephemera.patterns.jobs._sync_run import call_in_thread
 from ephemera.patterns.jobs._tables import JobRow, JobState, describe_error, encode_result, storable_text
 
 _log = logging.getLogger("ephemera.jobs")
@@ -63,10 +64,11 @@ class AttemptRunner:
         engines: AttemptEngines | None = None,
         limits: AttemptLimits | None = None,
         threads: JobThreads | None = None,
+        job_threads: JobThreads | None = None,
     ) -> None:
         """`limits` learns which attempts run, so that their hard limits can be enforced.
 
-        `threads` are those of plain functions.
+        `threads` are those of steps, `job_threads` those of jobs that are plain functions: as many as jobs.
         """
         declaration = backend.declaration
         engines = engines or AttemptEngines(backend.engine, backend.engine)
@@ -82,6 +84,7 @@ class AttemptRunner:
         self.leases = LeaseKeeper(self.rows, queries, declaration.lease, is_stopping)
         self._limits = limits
         self._threads = threads or JobThreads()
+        self._job_threads = job_threads or JobThreads()
 
     async def run(self, job_id: str) -> str:
         """Claim the job that a message names, and run it; returns how that ended, for Celery's log."""
@@ -207,7 +210,10 @@ class AttemptRunner:
             async with asyncio.timeout(limit) as clock:
                 run.worker_context = await self._worker_context()  # its threads are not the attempt's
                 CALLS.set(run._state.calls)
-                return await job.function(run, **decode_arguments(job, row.arguments))
+                arguments = decode_arguments(job, row.arguments)
+                if job.is_async:
+                    return await job.function(run, **arguments)
+                return await call_in_thread(self._job_threads, job.function, run, arguments)
         except TimeoutError:
             if not clock.expired():
                 raise

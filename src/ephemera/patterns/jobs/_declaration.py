@@ -9,7 +9,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
 from sqlalchemy import MetaData
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -23,6 +23,7 @@ from ephemera.patterns.jobs._job_definition import Job, Retry, Unique
 from ephemera.patterns.jobs._run_context import Run
 from ephemera.patterns.jobs._runtime import BoundJobs
 from ephemera.patterns.jobs._schedules import Cron, Every, Schedule
+from ephemera.patterns.jobs._sync_run import SyncRun
 from ephemera.patterns.jobs._tables import JobRow, job_tables
 from ephemera.patterns.locks import Locks
 from ephemera.patterns.progress import Progress
@@ -42,6 +43,16 @@ _MUTEX = 5  # seconds; kombu's default of 300 would stop all restoring that long
 _BY_CELERY = permanent(reason="Celery removes each message when its job's attempt has ended")
 _CHECKPOINT_LIFETIME = fixed(hours=1)
 _DEFAULT_NAME = "jobs"
+
+
+class JobDecorator(Protocol):
+    """What `@JOBS.job(...)` is."""
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Run, P], Awaitable[R]], /) -> Job[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[SyncRun, P], R], /) -> Job[P, R]: ...
 
 
 class Jobs:
@@ -179,8 +190,10 @@ class Jobs:
         name: str | None = None,
         priority: int = 0,
         unique: Unique | None = None,
-    ) -> Callable[[Callable[Concatenate[Run, P], Awaitable[R]]], Job[P, R]]:
+    ) -> JobDecorator:
         """Declare a job: an `async def` that takes a `Run` and the job's arguments.
+
+        Or a plain function that takes a `SyncRun` and the arguments, and runs in a thread.
 
         Args:
             queue: The queue of its messages.
@@ -194,8 +207,8 @@ class Jobs:
         if queue not in self.queues:
             raise InvalidDeclaration(queue, "there is no such queue", f"use one of {', '.join(self.queues)}")
 
-        def declare(function: Callable[Concatenate[Run, P], Awaitable[R]]) -> Job[P, R]:
-            job: Job[P, R] = Job(
+        def declare(function: Callable[..., Any]) -> Job[..., Any]:
+            job: Job[..., Any] = Job(
                 function, queue, retry, time_limit, name=name, priority=priority, unique=unique
             )
             if job.kind in self.kinds:
@@ -204,7 +217,7 @@ class Jobs:
             self.kinds[job.kind] = job
             return job
 
-        return declare
+        return cast("JobDecorator", declare)
 
     def schedule(
         self, name: str, when: Cron | Every, job: Job[P, Any], /, *args: P.args, **kwargs: P.kwargs

@@ -155,12 +155,11 @@ class Job(Generic[P, R]):
     ) -> None:
         self.kind = name or function.__name__
         """Its name in SQL."""
-        if not inspect.iscoroutinefunction(function):
-            raise InvalidDeclaration(
-                self.kind,
-                "a job is an `async def`",
-                "its steps may be plain functions: run.step(name, function)",
-            )
+        self.is_async = inspect.iscoroutinefunction(inspect.unwrap(function))
+        """Whether it is an `async def`; a plain function runs in a thread."""
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            advice = "return the result, and publish what comes before it: run.publish(event)"
+            raise InvalidDeclaration(self.kind, "a job is no generator", advice)
         if ":" in self.kind:
             advice = "use a point or a _: the keys of unique jobs are the name, a colon and more"
             raise InvalidDeclaration(self.kind, "a colon in a job's name", advice)

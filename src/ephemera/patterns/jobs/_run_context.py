@@ -179,12 +179,17 @@ class Run:
             kwargs: What `work` is called with, by name.
 
         """
-        returned = annotation(work, "return")
+        begin = partial(self._call, name, partial(work, *args, **kwargs), durable=durable)
+        return await self._step(name, annotation(work, "return"), begin, event=event, durable=durable)
+
+    async def _step(
+        self, name: str, returned: Any, begin: Callable[[], Awaitable[Any]], *, event: Any, durable: bool
+    ) -> Any:
+        """The recorded result of a step, or what `begin` returns now."""
         known = self._enter(name, returned)
         if known is None:
             try:
-                done = await self._call(name, partial(work, *args, **kwargs), durable=durable)
-                known = encode_step(self.kind, name, done)
+                known = encode_step(self.kind, name, await begin())
                 result = decode_step(known, returned)
                 if durable:
                     await self._record(name, known)
@@ -253,7 +258,10 @@ class Run:
     async def _call(self, name: str, work: partial[Any], *, durable: bool) -> Any:
         if inspect.iscoroutinefunction(inspect.unwrap(work.func)):
             return await work()
-        call = self._threads.submit(copy_context().run, work)
+        return await self._result_of(name, self._threads.submit(copy_context().run, work), durable=durable)
+
+    async def _result_of(self, name: str, call: Future[Any], *, durable: bool) -> Any:
+        """What a plain function returns; if its step is cancelled, it is recorded later."""
         try:
             result = await asyncio.shield(asyncio.wrap_future(call))
         except asyncio.CancelledError:

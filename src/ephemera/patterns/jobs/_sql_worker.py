@@ -145,6 +145,7 @@ class SqlWorker:
             engines=engines,
             limits=limits,
             threads=self._threads,
+            concurrency=self._concurrency,
         )
         return backend, runner
 

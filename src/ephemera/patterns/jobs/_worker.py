@@ -126,11 +126,13 @@ def attempt_runner(
     engines: AttemptEngines | None = None,
     limits: AttemptLimits | None = None,
     threads: int = MAX_THREADS,
+    concurrency: int = 1,
 ) -> AttemptRunner:
     """What runs the attempts of a process; the worker context is opened by the first, for all of them."""
     asyncio.get_running_loop().set_default_executor(JobThreads(threads))
-    of_steps = JobThreads(threads)
-    opened.callback(of_steps.shutdown, wait=False)
+    of_steps, of_jobs = JobThreads(threads), JobThreads(concurrency)
+    for pool in (of_steps, of_jobs):
+        opened.callback(pool.shutdown, wait=False)
     context = _WorkerContext(backend.declaration, backend.store, backend.engine, opened)
     return AttemptRunner(
         backend,
@@ -140,6 +142,7 @@ def attempt_runner(
         engines=engines,
         limits=limits,
         threads=of_steps,
+        job_threads=of_jobs,
     )
 
 
