@@ -10,11 +10,15 @@ ROOT = Path(__file__).parents[2]
 _SERVICES = "services/src/ephemera_services"
 _ACCESS = (
     "runtime/credentials.py", "runtime/sign_in_attempts.py", "runtime/bearer_tokens.py",
-    "runtime/limited_process.py", "identity/access.py", "identity/accounts.py", "identity/sign_ins.py",
-    "identity/signing_keys.py", "identity/revocation_feed.py", "identity/auth_routes.py",
-    "identity/admin_routes.py", "slides/access.py", "slides/accounts.py", "slides/api_keys.py",
-    "slides/operator_routes.py", "runtime/open_streams.py", "scripture/access.py", "scripture/users.py",
-    "scripture/revocations.py", "league/access.py", "league/accounts.py", "feed/access.py",
+    "runtime/limited_process.py", "runtime/open_streams.py", "runtime/outbound_requests.py",
+    "runtime/pending_sign_outs.py", "identity/access.py", "identity/account_changes.py",
+    "identity/account_routes.py", "identity/accounts.py", "identity/admin_routes.py",
+    "identity/auth_routes.py", "identity/revocation_feed.py", "identity/sign_ins.py",
+    "identity/signing_keys.py", "identity/token_routes.py", "identity/token_status.py",
+    "identity/user_locks.py", "slides/access.py", "slides/account_routes.py", "slides/accounts.py",
+    "slides/api_keys.py", "slides/operator_routes.py", "scripture/access.py", "scripture/users.py",
+    "scripture/revocations.py", "league/access.py", "league/accounts.py", "league/administration/editor.py",
+    "league/administration/live_control.py", "league/administration/people_routes.py", "feed/access.py",
 )  # fmt: skip
 
 GROUPS: dict[str, tuple[int, tuple[str, ...]]] = {
@@ -47,12 +51,13 @@ _ACCESS_TESTS = {
     "identity": (
         *("identity", "identity_revocation", "identity_tokens", "identity_traps"),
         *("identity_without_redis", "identity_secrets", "identity_limits"),
+        *("identity_admin", "identity_accounts", "identity_mail"),
     ),
     "slides": ("slides_access", "slides"),
     "scripture": ("scripture", "scripture_limits", "scripture_answers", "scripture_key_set"),
-    "league": ("league", "league_votes"),
+    "league": ("league", "league_votes", "league_admin", "league_admin_control"),
     "feed": ("feed", "feed_settings"),
-    "runtime": ("identity", "league", "slides_access", "slides_uploads"),
+    "runtime": ("identity", "league", "slides_access", "slides_uploads", "outbound_requests"),
 }
 
 
