@@ -3,7 +3,7 @@
 It has no event loop and no other callers, so an exchange costs a few system calls and no hand-over between
 threads. The client opens it (`NodeClient.open_blocking`) with the handshake of every other connection and
 detaches it from the loop. One that has failed, or was interrupted in the middle of an exchange, is of no
-further use: a reply may still be on its way.
+further use: a reply may still arrive.
 """
 
 from __future__ import annotations

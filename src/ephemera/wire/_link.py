@@ -5,7 +5,7 @@
 - Down: `Unavailable`, in microseconds. Nothing is queued for later. A background task reconnects, at once at
   first, then with jittered backoff of at most half a second.
 - Lost with commands in flight: those that had not been sent fail as `Unavailable`. Of the others, reads are
-  sent once more if the next connection comes up at its first attempt, and fail as `Unavailable` otherwise;
+  sent again if the next connection comes up at its first attempt, and fail as `Unavailable` otherwise;
   all else fails as `OutcomeUnknown`, because only the caller can know whether it may be repeated.
 - LOADING (the server is reading its data back from disk) counts as down.
 - A command from another thread, from another loop of the same thread or from a forked child is refused with
@@ -173,7 +173,7 @@ class Link:
             connection.write()
 
     def resend(self, entry: Entry, packed: bytes | None = None, *, asking: bool = False) -> None:
-        """Send a command once more for the caller that still waits for it, or fail it here when down."""
+        """Send a command again for the caller that still waits for it, or fail it here when down."""
         connection = self._connection
         if entry.reply.done():
             return

@@ -5,7 +5,7 @@ for the lock again, microseconds later, behind all threads that wait for it too.
 make calls, a short command is sent without giving up the lock; the call cannot block.
 
 A thread that blocks for its reply is put to sleep and woken up, which takes longer than a server nearby needs
-to answer. So where one thread makes calls, it first looks for the reply a number of times, for some 50
+to answer. So where one thread makes calls, it first looks for the reply a number of times, for about 50
 microseconds, as Linux does for network cards (SO_BUSY_POLL). After a reply that took longer it does not look
 for a while, then for a longer while, so that little is lost where the server is far or shares the processor.
 

@@ -28,7 +28,7 @@ _IS_MOVING = "its slot is moving from one node to another"
 
 
 class Redirections:
-    """The commands of one cluster that are on their way from one node to another."""
+    """The commands of one cluster that are in transit from one node to another."""
 
     def __init__(self, nodes: ClusterNodes) -> None:
         self._nodes = nodes
@@ -67,7 +67,7 @@ class Redirections:
         raise self._nodes.unavailable(_IS_MOVING)
 
     async def finished(self) -> None:
-        """Wait for the commands that are on their way."""
+        """Wait for the commands that are in transit."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 

@@ -95,7 +95,7 @@ class StallDetector:
         elif self._suspected != self.progress_at:
             # A loop that was held up by its own work runs its timers before it reads its sockets: check
             # twice. If it was held up for long, the machine may have been suspended, and the server with it:
-            # then the server gets the whole timeout once more.
+            # then the server gets the whole timeout again.
             self._suspected = self.progress_at
             self._check_after(self._timeout if now - self._timer_due > self._timeout / 2 else 0.002)
         else:

@@ -1,4 +1,4 @@
-"""Messages on their way to the consumers of this process.
+"""Messages in transit to the consumers of this process.
 
 All channels of a process share one queue on the server. While any consumer waits, one task takes what is
 there, and hands it out to a buffer for each channel. So a consumer that is cancelled loses no message of

@@ -54,7 +54,7 @@ LINKS = "_ephemera_links"
 """The attribute of a pool that has its `Links`."""
 _SHORTEST_PAUSE = 1.0  # seconds until a server that could not be connected to is tried again
 _LONGEST_PAUSE = 60.0
-_PATIENCE = 5.0  # seconds that closing may wait for replies that are on their way
+_PATIENCE = 5.0  # seconds that closing may wait for replies that are in transit
 _NO_PATIENCE = 0.05
 
 _all_links: weakref.WeakSet[Links] = weakref.WeakSet()
@@ -161,7 +161,7 @@ class SharedConnection:
         return [reply.exception() or reply.result() for reply in replies]
 
     async def aclose(self) -> None:
-        """Close it, after waiting a little for replies that are on their way."""
+        """Close it, after waiting a little for replies that are in transit."""
         self.end()
         await asyncio.wait((self._keeper,))
 

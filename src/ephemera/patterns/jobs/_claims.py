@@ -14,8 +14,8 @@ transaction of several statements (`_queues`).
 *Leases.* One statement each second renews the leases of all jobs that the process runs. A job that it did not
 renew was cancelled or taken over, and its work is cancelled with a `JobLost` that says why. The same happens
 to every job whose lease ran out while SQL could not be reached, even if a query hangs: another worker may
-have it by then. As long as something of a cancelled attempt runs on, a thread or a step that ends slowly, its
-process extends the lease of the cancelled row, for which a retry waits.
+have it by then. As long as something of a cancelled attempt still runs, a thread or a step that ends slowly,
+its process extends the lease of the cancelled row, for which a retry waits.
 
 *Completion.* The first job that is done is written at once; those that are done by then share the next
 statement. A job is done when its row says so: each waits for the statement that it is in. One whose row

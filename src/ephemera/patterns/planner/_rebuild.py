@@ -185,7 +185,7 @@ class Rebuilder:
             await invalidate(user, dataset.version)
 
     def _failure(self, problem: BaseException, timeout: asyncio.Timeout) -> Exception | None:
-        """Return why a run failed; None when it was cancelled or overtaken, which is no fault of its data."""
+        """Return why a run failed; None when it was cancelled or overtaken, which is not its data's fault."""
         if timeout.expired():
             return TimeoutError(f"the run took longer than {self._run_timeout} s")
         overtaken = isinstance(problem, (LockLost, StaleFencingToken))

@@ -39,7 +39,7 @@ _CANDIDATES = 8
 _LONGEST = 8000  # characters of a prompt; embedders see less of it, so longer ones are matched exactly
 _MAX_ROUNDS = 8  # searches of one call, each after orphans of the one before were removed
 _BACKOFF = 5.0  # seconds without a search after one that failed
-_MAX_REMEMBERED = 128  # prompts whose vectors a process keeps; some 32 kB each
+_MAX_REMEMBERED = 128  # prompts whose vectors a process keeps; about 32 kB each
 
 
 class Neighbour(NamedTuple, Generic[V]):

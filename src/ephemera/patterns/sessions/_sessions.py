@@ -241,7 +241,7 @@ class SessionReader(Generic[S]):
     def prepare(self, keys: SessionKeys | None, *, extend: bool = True) -> PreparedScript | None:
         """Prepare the read of one session, which is the same each time; None without keys.
 
-        `extend` is False for a read that is no use of the session.
+        `extend` is False for a read that does not count as use.
         """
         if keys is None:
             return None

@@ -1,4 +1,4 @@
-"""Batches on their way from Redis to SQL: the shards they come from, and the port that a database implements.
+"""Batches between Redis and SQL: the shards they come from, and the port that a database implements.
 
 A shard is a number, and the hash tag of its keys. On a cluster the shards spread over the nodes, and since
 their numbers are known, no key is ever searched for. Things that belong together (a counter, or records with

@@ -335,7 +335,7 @@ class BoundCounters:
         return self.declared.key
 
     async def _fetch(self, sealed: Sealed) -> Fetched:
-        """Read a sealed batch: rows out of the fields of a hash, and fields that are no counter of ours."""
+        """Read a sealed batch: rows out of the fields of a hash, and fields that are not counters of ours."""
         positions = {measure: position for position, measure in enumerate(self.declared.measures)}
         rows: dict[str, tuple[list[str], list[int]]] = {}
         ids: dict[str, str] = {}  # by the name of the row, which has the idempotency key in front then
