@@ -13,7 +13,7 @@ import pytest
 
 from ephemera import Catalogue, connect
 from ephemera.embedded import Postgres, Valkey
-from ephemera.errors import DuplicateStep, InvalidDeclaration, JobFailed
+from ephemera.errors import DuplicateStep, InvalidDeclaration, InvalidValue, JobFailed
 from ephemera.patterns.jobs import BoundJobs, Job, Jobs, Retry, SyncRun, sql_engine
 from ephemera.patterns.jobs._run_context import JobThreads
 from tests.patterns.job_fixtures import digest
@@ -112,9 +112,11 @@ async def started() -> bool:
 
 async def test_steps_of_a_plain_function_run_once(jobs: BoundJobs) -> None:
     """Attempts repeat no recorded step; the context is that of the attempt, and the result is stored."""
-    assert_type(report, Job[[list[str], int], dict[str, int]])
+    typed: Job[..., dict[str, int]] = report
+    with pytest.raises(InvalidValue):
+        await jobs.enqueue(report, 7)  # type: ignore[arg-type] - so type checkers know the arguments, too
     token = USER.set("ann")
-    job_id = await jobs.enqueue(report, ["one", "three"], 1)
+    job_id = await jobs.enqueue(typed, ["one", "three"], 1)
     assert await attempt_by(jobs).run(job_id) == "rescheduled"
     assert await attempt_by(jobs).run(job_id) == "done"
     USER.reset(token)
