@@ -75,7 +75,7 @@ def redis_py(threads: int, module: str = "redis", **options: Any) -> Opener:
 
 
 class ProcessLoad(Load):
-    """The load of a `benchmarks.blocking_process`, which is told how much to do."""
+    """The load of a `benchmarks.blocking_process`, which is given how much to do."""
 
     def __init__(self, process: Process, workers: int) -> None:
         super().__init__(workers)

@@ -58,7 +58,7 @@ def test_a_point_has_what_was_counted_since_the_last() -> None:
     assert ratios.take_counted().lookups == {NOTE: (5, 0)}
 
 
-def test_processes_behind_one_url_are_told_apart() -> None:
+def test_processes_behind_one_url_are_distinguished() -> None:
     """A service that answers from another pod each time has not restarted; a pod started later has."""
     ratios = HitRatios(("a",))
     first, second = 1.7e9 + 0.25, 1.7e9 + 0.5

@@ -175,7 +175,7 @@ async def test_dur7_a_retry_of_a_cancelled_job_waits_for_its_thread(jobs: BoundJ
 
 
 async def test_dur7_a_retry_after_the_death_of_the_worker_waits_for_its_lease(jobs: BoundJobs) -> None:
-    """Nobody knows whether the cancelled attempt still runs, until its lease is over."""
+    """No one knows whether the cancelled attempt still runs, until its lease is over."""
     brief = jobs.store[BRIEF]
     GATE.set()
     job_id, other = await brief.enqueue(threads), attempt_by(brief, "other")

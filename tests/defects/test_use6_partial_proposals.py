@@ -58,7 +58,7 @@ def test_use6_the_command_fails_on_a_part(large: Valkey) -> None:
     assert ephemera("infer", "--url", large.url).code == 0
 
 
-async def test_use6_a_connection_lost_while_sampling_is_told() -> None:
+async def test_use6_a_connection_lost_while_sampling_is_reported() -> None:
     """Names alone tell neither types nor roles: without the sample a proposal is incomplete, and says why."""
     with embedded.valkey() as server:
         for number in range(2000):

@@ -194,7 +194,7 @@ async def test_a_plain_function_needs_one_thread(jobs: BoundJobs) -> None:
 
 
 def test_a_generator_is_no_job() -> None:
-    """Nobody would read what it yields."""
+    """No one would read what it yields."""
 
     def pages(run: SyncRun) -> Any:
         yield 1

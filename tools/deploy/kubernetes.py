@@ -388,7 +388,7 @@ def _console(service: Service) -> list[dict[str, Any]]:
     }
     plain = console_environment(service, "$(REDIS)", "$(SQL)")
     env = [*env_of_secrets(secrets), *({"name": key, "value": value} for key, value in plain.items())]
-    # /tmp outlives the container, but not the pod: see README.md, whoever wants more gives it a volume.
+    # /tmp outlives the container, but not the pod: README.md says how to give it a volume.
     metrics = ["--metrics-url", f"http://{service.name}:{PORT}/metrics", "--history", "/tmp/history"]
     pod = _ours(name, ["console", "--catalogue", service.name, *metrics], env, "512Mi")
     return [workload("Deployment", name, pod, replicas=1)]

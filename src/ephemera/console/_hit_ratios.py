@@ -4,7 +4,7 @@ Only the reading process knows which keyspace a hit belongs to; the server does 
 `--metrics-url` every ten seconds and sums the counters, with the token in EPHEMERA_METRICS_TOKEN, if set.
 What each process has counted since its last scrape is added up for the history (`_history`), so a restart,
 or a process that does not respond for a while, makes no jump. Behind one URL there may be several processes,
-such as the pods of a Kubernetes service: they are told apart by `process_start_time_seconds`.
+such as the pods of a Kubernetes service: they are distinguished by `process_start_time_seconds`.
 """
 
 from __future__ import annotations

@@ -61,8 +61,8 @@ _log = logging.getLogger("ephemera.web")
 def security_headers(*, policy: str = _API_POLICY, hsts: timedelta | None = None) -> tuple[Header, ...]:
     """The headers of every response: `policy` is the content security policy of responses without their own.
 
-    `hsts` is how long browsers use only TLS for this host (Strict-Transport-Security). Set it once TLS works for
-    good: it cannot be taken back before it ends.
+    `hsts` is how long browsers use only TLS for this host (Strict-Transport-Security). Set it once TLS works
+    for good: it cannot be taken back before it ends.
     """
     headers = [
         (b"content-security-policy", policy.encode()),

@@ -1,6 +1,6 @@
-"""Sessions that a committed change must end, also when Redis is down or the process ends before it has.
+"""Sessions that a committed change must end, even when Redis is down or the process ends before it has.
 
-A session carries its user's role. So whoever demotes, blocks or deletes a user adds a row to the same
+A session carries its user's role. So what demotes, blocks or deletes a user adds a row to the same
 transaction, and ends the user's sessions after the commit. The row is deleted when that was done. What a
 process has not done, because Redis did not answer or because it died, any process of the service does: each
 looks for such rows at its start and every two seconds. A row is locked while its sessions are ended, so no

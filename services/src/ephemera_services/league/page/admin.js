@@ -321,7 +321,7 @@ async function finalization(match) {
     result.replaceChildren(el("p", { className: "board" }, match.home, el("span", { className: "score" }, `${home} : ${away}`), match.away), table,
       el("p", {}, `${found.predictions} predictions: ${found.exact} exact, ${found.right_winner} with the right winner.`), awards ? el("p", { className: "muted" }, `New points: ${awards}`) : "",
       el("p", { className: "muted" }, `${found.pages.length} pages change at once.`));
-    const actions = result.parentElement?.querySelector(".actions"); // unless the dialog has changed meanwhile
+    const actions = result.parentElement?.querySelector(".actions"); // unless the dialog has changed since
     actions?.replaceChildren(
       button(`Final: ${home} : ${away}`, async () => {
         dialog.close();
