@@ -225,16 +225,28 @@ def test_it_fits_every_screen(visit: Visit) -> None:
     _inspect(visit, "register")
     visit.page.goto(f"{visit.served.url}/#forgotten")
     _inspect(visit, "reset")
-    email = register(
-        visit.served, email=f"ann.{uuid4().hex[:6]}@example.com", first_name="Ann", last_name="S"
-    )
-    for _ in range(2):
-        sign_in(visit.served, email)
+    email = f"ann.{uuid4().hex[:6]}@example.com"
+    form = {"email": email, "password": PASSWORD}
+    for path, agent, more in (
+        ("/auth/register", _LAPTOP, _PROFILE),
+        ("/auth/login", _PHONE, {}),
+        ("/auth/login", _LAPTOP, {}),
+    ):
+        headers = {"user-agent": agent}
+        visit.served.client.post(path, json={**form, **more}, headers=headers).raise_for_status()
     visit.page.goto(f"{visit.served.url}/#sign-in")
     visit.sign_in(email)
     _inspect(visit, "account")
 
 
+_PHONE = "Mozilla/5.0 (Android 14; Mobile; rv:128.0) Gecko/128.0 Firefox/128.0"
+_LAPTOP = "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"
+_PROFILE = {
+    "first_name": "Ann",
+    "last_name": "Smith",
+    "phone": "+49 30 1234567",
+    "address": "1 High Street, Berlin",
+}
 _CONTRAST = """() => {
   const channel = c => (c /= 255) <= .03928 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4;
   const rgb = text => text.match(/[\\d.]+/g).map(Number);
