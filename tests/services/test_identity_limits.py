@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
 from httpx import Response
 
 from ephemera.embedded import Valkey
-from tests.services.identity_users import PASSWORD, QUICK, administrator, newcomer, register
+from tests.services.identity_users import PASSWORD, QUICK, Person, administrator, newcomer, register
 from tests.services.services import Served, serving
 
 T = TypeVar("T")
@@ -92,6 +93,26 @@ def test_each_user_has_limits_of_their_own(limited: Served, valkey: Valkey) -> N
         "uploads": [201, 429],
         "of another": [200],
     }
+
+
+def test_the_limits_of_the_description_are_the_defaults(places: dict[str, str], tmp_path: Path) -> None:
+    """100 reads, 10 updates, 20 uploads and 5 sign-ins per hour, where no setting says otherwise."""
+    with serving("identity", tmp_path, **places, **QUICK) as served:
+        email = register(served)
+        signed_in = served.client.post("/auth/login", json={"email": email, "password": PASSWORD})
+        ann = Person(served, signed_in.json(), email)
+        answers = [
+            signed_in,
+            ann.profile(),
+            ann.ask("PUT", f"/api/profiles/{ann.id}", json={"first_name": "A", "last_name": "B"}),
+            ann.ask("POST", "/api/documents/upload", files={"file": ("a.txt", b"text", "text/plain")}),
+        ]
+    assert [each.headers["ratelimit-policy"] for each in answers] == [
+        '"login";q=5;w=3600',
+        '"profile-read";q=100;w=3600',
+        '"profile-update";q=10;w=3600',
+        '"document-upload";q=20;w=3600',
+    ]
 
 
 def test_a_revoked_token_does_not_use_up_its_users_limit(limited: Served, valkey: Valkey) -> None:
