@@ -40,8 +40,7 @@ class Limited:
             return None
         if not decision.allowed:
             raise limit_refusal(decision)
-        for name, value in limit_headers(decision):
-            response.headers.append(name.decode(), value.decode())
+        response.raw_headers.extend(limit_headers(decision))
         return decision
 
 
@@ -99,4 +98,4 @@ class SignedIn(SecurityBase, Generic[S]):
         if not isinstance(session, self._class):
             detail = "Sign in first: there is no valid session."
             raise Problem(401, "Unauthorized", detail, headers=[_CHALLENGE])
-        return session
+        return cast("S", session)

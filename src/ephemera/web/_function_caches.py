@@ -80,8 +80,12 @@ def declare_cache(
 def key_fields(function: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
     """A function that returns the arguments of a call by name: the fields of its key."""
     signature = own_signature(function)
+    names = tuple(signature.parameters)
+    by_position = all(each.kind < inspect.Parameter.VAR_POSITIONAL for each in signature.parameters.values())
 
     def fields_of(*args: Any, **kwargs: Any) -> dict[str, Any]:
+        if by_position and len(args) == len(names) and not kwargs:  # the usual call; `bind` takes 2 µs more
+            return dict(zip(names, args, strict=True))
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         return bound.arguments

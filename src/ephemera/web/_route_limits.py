@@ -30,13 +30,14 @@ from ephemera.web._decorator_order import replacing
 from ephemera.web._fastapi_dependencies import Limited
 from ephemera.web._function_caches import evaluated_signature
 from ephemera.web._limit_declarations import LimitSubject
+from ephemera.web._limits import RequestClaims
 from ephemera.web._openapi import LIMIT_MARKER, Marked
 from ephemera.web._sessions import RequestSession
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 Subject: TypeAlias = FieldValue | None
-Finder: TypeAlias = Callable[[Scope], Awaitable[Subject]]
+Finder: TypeAlias = Callable[[Scope], Subject | Awaitable[Subject]]
 By: TypeAlias = str | Callable[[Any], Subject | Awaitable[Subject]]
 """Whom a limit counts: `"address"`, `"user"`, `"header:x-api-key"`, or a function of the request."""
 
@@ -48,24 +49,23 @@ def subject_finder(by: By, client: ClientAddress, user_field: str | None) -> Fin
     subject = LimitSubject(by, has_users=user_field is not None)
     header = subject.header.encode()
 
-    async def find(scope: Scope) -> Subject:
-        value: object = None
-        if subject.kind == "user":
-            session = await RequestSession.of(HTTPConnection(scope)).get()
-            value = None if session is None else field_value(session, user_field or "")
-        elif subject.kind == "header":
-            value = next((value for each, value in scope["headers"] if each == header), b"").decode("latin-1")
+    async def of_user(scope: Scope) -> Subject:
+        session = await RequestSession.of(HTTPConnection(scope)).get()
+        user = None if session is None else field_value(session, user_field or "")
+        return subject.of(client.network(scope), user)
+
+    def of_header(scope: Scope) -> Subject:
+        value = next((value for each, value in scope["headers"] if each == header), b"").decode("latin-1")
         return subject.of(client.network(scope), value)
 
-    return find
+    def of_address(scope: Scope) -> Subject:
+        return subject.of(client.network(scope), None)
+
+    return {"user": of_user, "header": of_header}.get(subject.kind, of_address)
 
 
 def _by_function(function: Callable[[Any], Subject | Awaitable[Subject]]) -> Finder:
-    async def find(scope: Scope) -> Subject:
-        found = function(Request(scope) if scope["type"] == "http" else HTTPConnection(scope))
-        return await found if isinstance(found, Awaitable) else found
-
-    return find
+    return lambda scope: function(Request(scope) if scope["type"] == "http" else HTTPConnection(scope))
 
 
 class LimitCheck(Limited, Marked):
@@ -77,9 +77,15 @@ class LimitCheck(Limited, Marked):
         limits: Callable[[Scope], BoundRateLimits],
         subject: Finder,
     ) -> None:
-        async def claims(scope: Scope) -> list[Claim]:
-            found = await subject(scope)
+        def claims(scope: Scope) -> RequestClaims:
+            found = subject(scope)
+            return claims_of_awaited(found) if isinstance(found, Awaitable) else claims_of(found)
+
+        def claims_of(found: Subject) -> list[Claim]:
             return [] if found is None else [rule.on(found)]
+
+        async def claims_of_awaited(found: Awaitable[Subject]) -> list[Claim]:
+            return claims_of(await found)
 
         Limited.__init__(self, limits, claims)
         Marked.__init__(self, LIMIT_MARKER)

@@ -27,13 +27,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import msgspec
 
 from ephemera._futures import discard
 from ephemera.errors import ConnectionFailed
-from ephemera.keyspace import REDIS_ERRORS, replaced
+from ephemera.keyspace import REDIS_ERRORS, milliseconds, replaced
 from ephemera.patterns.sessions import BoundSessions
 from ephemera.web._asgi import (
     RESPONSE_STARTS,
@@ -153,8 +154,8 @@ class RequestSession(msgspec.Struct, Generic[S], eq=False):
         self._reply = None
         if session is None:
             self._token = None
-        elif self._cookie.persistent and self._token is not None:
-            self._header = self._cookie.set(self._token, self._sessions.lifetime)
+        elif self._cookie.persistent and self._sessions.slides and self._token is not None:
+            self._header = self._cookie.set(self._token, self._sessions.lifetime_of(self._token))
         return session
 
     async def is_valid(self) -> bool:
@@ -170,13 +171,22 @@ class RequestSession(msgspec.Struct, Generic[S], eq=False):
         """Announce a sign-in before you read the account, for `start(..., sign_in=...)`."""
         return await self._sessions.begin_sign_in(user)
 
-    async def start(self, session: S, *, sign_in: str | None = None) -> None:
+    async def start(
+        self, session: S, *, sign_in: str | None = None, lifetime: timedelta | None = None
+    ) -> None:
         """Sign in: create a session with a new token, and end the one before it.
 
-        `sign_in` is what `begin_sign_in` returned.
+        Args:
+            session: The record of the session.
+            sign_in: What `begin_sign_in` returned.
+            lifetime: End the session earlier than declared, as without "remember me": that long after now,
+                however often it is used. A persistent cookie ends with it.
+
         """
-        token = await self._sessions.create(session, sign_in=sign_in, replacing=self._token)
-        self._use(token)
+        token = await self._sessions.create(
+            session, sign_in=sign_in, replacing=self._token, lifetime=lifetime
+        )
+        self._use(token, lifetime)
         self._value = session
 
     async def rotate(self) -> bool:
@@ -224,10 +234,12 @@ class RequestSession(msgspec.Struct, Generic[S], eq=False):
             discard(self._reply)  # not cancelled: the read extends the session in any case
             self._reply = None
 
-    def _use(self, token: str) -> None:
+    def _use(self, token: str, lifetime: timedelta | None = None) -> None:
         self._discard_read()
         self._token = token
-        self._header = self._cookie.set(token, self._sessions.lifetime)
+        sessions = self._sessions
+        age = sessions.lifetime_of(token) if lifetime is None else milliseconds(lifetime)
+        self._header = self._cookie.set(token, min(age, sessions.lifetime))
 
 
 async def _request_ended(message: Message) -> None:
