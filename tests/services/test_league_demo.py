@@ -52,9 +52,12 @@ async def test_matches_are_played_one_after_the_other(app: App) -> None:
     assert happened == {"goal", "card"}
 
 
-async def test_a_season_ends_with_its_cup_and_the_next_one_begins(app: App) -> None:
+async def test_a_season_ends_with_its_cup_and_the_next_one_begins(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After the league come semi-finals and a final with a winner; then the next season is current."""
     random.seed(8)
+    monkeypatch.setattr(demo_referee, "MINUTES", (20, 25))
     pages, referee = LeaguePages(app), Referee(app.service)
     await pages.sql(
         "UPDATE league.matches SET status = 'finished', phase = 'ended', ended_at = now(), home_goals = 1"
@@ -66,7 +69,7 @@ async def test_a_season_ends_with_its_cup_and_the_next_one_begins(app: App) -> N
         (league,) = await page(app, "/api/seasons")
         return next(str(each["id"]) for each in league["seasons"] if each["status"] == "current")
 
-    for _ in range(400):
+    for _ in range(100):
         await referee.act()
         if await current() != "2":
             break

@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
-from sqlalchemy import Row, func, select, update
+from sqlalchemy import Row, func, insert, select, update
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-EVERY = 5.0
-"""Seconds from one act to the next, which plays two to four minutes."""
+EVERY, MINUTES = 5.0, (2, 4)
+"""Seconds from one act to the next, and the minutes of play in each."""
 _GOAL_CHANCE, _CARD_CHANCE = 0.1, 0.08
 """For each act: about three goals and two cards in a match."""
 _PLANNED, _GAP = 3, timedelta(minutes=3)
@@ -107,7 +107,7 @@ class Referee:
             last = max(last, kickoff)
 
     async def _play(self, match: Row[Any]) -> None:
-        minute, drawn = clock(match) + random.randint(2, 4), match.home_goals == match.away_goals
+        minute, drawn = clock(match) + random.randint(*MINUTES), match.home_goals == match.away_goals
         if match.phase == "ended":
             await self._league.matches.finalize(match.id, match.home_goals, match.away_goals)
             self._league.after_result()
@@ -177,8 +177,12 @@ class Referee:
             season_id = await edit.insert(seasons, competition_id=last.competition_id, name=name)
             ids = list((await edit.sql.execute(select(clubs.c.id).order_by(clubs.c.id))).scalars())
             random.shuffle(ids)
-            for row in rounds(ids, datetime.now(UTC) + timedelta(days=90), random.Random(), played=0):
-                await edit.insert(matches, season_id=season_id, **row)
+            ahead = rounds(ids, datetime.now(UTC) + timedelta(days=90), random.Random(), played=0)
+            rows = [{**row, "season_id": season_id} for row in ahead]
+            first, rest = rows[: len(ids) // 2], rows[len(ids) // 2 :]
+            for row in first:  # all shared pages follow from one round; no one has asked for the others' own
+                await edit.insert(matches, **row)
+            await edit.sql.execute(insert(matches), rest)
 
     async def _start_next_season(self, over: int) -> None:
         async with self._league.editor.edit(SERVICE, "start of a season") as edit:
