@@ -156,6 +156,15 @@ def test_failed_calls_are_counted_and_a_busy_model_is_waited_for(anna: Person, s
     assert anna.want(200, "GET", "/usage")["used"]["tokens"] - used == 500
 
 
+def test_a_refusal_for_good_is_counted(anna: Person, slides_model: Model) -> None:
+    """An endpoint that refuses its key fails the job, which costs what the call did."""
+    used = anna.want(200, "GET", "/usage")["used"]["tokens"]
+    slides_model.refusals = [401]
+    begun = anna.begin("A refused model", 2)
+    assert anna.finished(begun["job_id"])["state"] == "failed"
+    _until(lambda: anna.want(200, "GET", "/usage")["used"]["tokens"] - used == 100)
+
+
 def test_presentations_and_documents_are_deleted(anna: Person, slides: Served) -> None:
     """With slides, files and link; a presentation outlives its documents, and others' cannot be deleted."""
     document_id = anna.document(name="deleted.txt")

@@ -66,12 +66,15 @@ def test_a_killed_workers_presentation_is_finished_by_another(
         first.kill()
         first.wait()
         assert anna.want(200, "GET", f"/jobs/{begun['job_id']}")["slides_completed"] == 7
-        assert slides_model.slides_asked("Lives of a worker") == [1, 2, 3, 4, 5, 6, 7]
+        assert slides_model.slides_asked("Lives of a worker") == [1, *range(3, 8)], "2 is the agenda"
+        assert {"_fence", "_worker", "_graph:checkpoint", "_graph:value", "_graph:latest"} <= _fields(
+            slides_queue, begun["job_id"]
+        )
     with working(tmp_path, slides_places):
         watched += watching  # the same connection, which was open all the time
     assert slide_events(watched) == every_slide(15)
     assert [message.name for message in watched].count("snapshot") <= 1, "at most where it began"
-    assert slides_model.slides_asked("Lives of a worker") == list(range(1, 16))
+    assert slides_model.slides_asked("Lives of a worker") == [1, *range(3, 16)]
     assert slides_model.outlines_asked("Lives of a worker") == 1
 
     job = anna.want(200, "GET", f"/jobs/{begun['job_id']}")
@@ -88,6 +91,28 @@ def test_a_killed_workers_presentation_is_finished_by_another(
     again = list(anna.events(begun["job_id"], after=fifth.id))
     assert slide_events(again) == slide_events(late)[slide_events(late).index(("slide_started", 5)) + 1 :]
     assert {message.name for message in again} == {"message", "end"}
+
+
+def test_a_queued_job_is_cancelled(
+    anna: Person, slides_model: Model, slides_places: dict[str, str], tmp_path: Path
+) -> None:
+    """Its message still arrives, and finds nothing to do: the model is never asked, its place is free."""
+    begun = anna.begin("Never to be written", 2)
+    assert anna.want(200, "GET", f"/jobs/{begun['job_id']}")["state"] == "waiting"
+    anna.want(204, "POST", f"/jobs/{begun['job_id']}/cancel")
+    later = anna.begin("Written instead", 1)
+    with working(tmp_path, slides_places):
+        assert anna.finished(later["job_id"])["state"] == "done"
+    assert anna.want(200, "GET", f"/jobs/{begun['job_id']}")["state"] == "cancelled"
+    assert slides_model.outlines_asked("Never to be written") == 0
+    assert anna.want(200, "GET", "/usage")["reserved"]["presentations"] == 0
+
+
+def _fields(queue: Valkey, job_id: str) -> set[str]:
+    """The kinds of fields of a job's checkpoint: their names without what follows the second colon."""
+    with sync.connect(queue.url, catalogue) as store:
+        names = store.call("HKEYS", JOBS.checkpoints.key(job_id=job_id))
+    return {":".join(name.decode().split(":")[:2]) for name in names}
 
 
 def _until(holds: Any) -> None:

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from ephemera.errors import JobFailed
 from ephemera_services.slides import DEMO_DOCUMENT
-from ephemera_services.slides.chat_writer import ChatWriter, ModelFailed
+from ephemera_services.slides.chat_writer import ChatWriter, ModelFailed, ModelRefused
 from ephemera_services.slides.deck_plan import Section
 from ephemera_services.slides.document_text import Chunk, extract
 from ephemera_services.slides.google_slides import NEEDS_CREDENTIALS, upload_to_google
@@ -111,6 +111,89 @@ async def test_slides_of_a_model_have_layouts(
 
 
 @pytest.mark.parametrize(
+    "content",
+    [
+        (
+            '{"title": "Whales", "slides": [{"headline": "One"}, {"slide_title": "Two"}, '
+            '{"title": {"text": "Three"}}]}'
+        ),
+        (
+            '{"presentation": {"title": "Whales", "slides": [{"title": "One"}, {"title": "Two"}, '
+            '{"title": "Three"}]}}'
+        ),
+        '[{"title": "One"}, {"title": "Two"}, {"title": "Three"}]',
+        'Here you are [1]: ["One", "Two", "Three"]',
+        '[{"title": "Whales", "slides": ["One", "Two", "Three"]}]',
+        '{"title": "Whales", "slides": {"1": "One", "2": "Two", "3": "Three"}}',
+    ],
+)
+async def test_outlines_are_found_in_other_forms(endpoint: Endpoint, content: str) -> None:
+    """Other names, a wrapper, lists without one: each is understood at once, with all its titles."""
+    endpoint.replies = [says(content)]
+    outline = await _outline(endpoint, 3)
+    assert (outline.title, outline.slides) == ("Whales", ["One", "Two", "Three"])
+    assert len(endpoint.seen) == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"key_points": ["a", {"text": "b"}], "notes": "n"}',
+        '{"slide": {"title": "T", "bullets": ["a", "b"], "notes": "n"}}',
+        '[{"bullets": ["a", {"point": {"text": "b"}}], "notes": "n"}]',
+    ],
+)
+async def test_slides_are_found_in_other_forms(endpoint: Endpoint, content: str) -> None:
+    """Other names for points, and an object or a list around the fields."""
+    endpoint.replies = [says(content)]
+    async with ChatWriter(endpoint.url, model="m") as writer:
+        slide = await writer.slide(BRIEF, 2, OUTLINE, NONE, key="k")
+    assert (slide.bullets, slide.notes) == (["a", "b"], "n")
+
+
+async def test_a_deck_of_a_model_is_framed(endpoint: Endpoint) -> None:
+    """One subtitle on the title slide, an agenda that is the outline and free, and few short bullets."""
+    brief = Brief(topic="Whales", audience="", language="de", slides=7)
+    titles = [f"Teil {number}" for number in range(1, 7)]
+    points = {"bullets": ["word " * 60, *"bcdefg"]}
+    endpoint.replies = [says(json.dumps({"title": "Wale", "slides": titles}))]
+    endpoint.replies += [says('{"subtitle": "Riesen", "notes": "n"}'), says(json.dumps(points))]
+    async with ChatWriter(endpoint.url, model="m") as writer:
+        outline = await writer.outline(brief, NONE, key="k")
+        title, agenda, slide = [
+            await writer.slide(brief, number, outline, NONE, key="k") for number in (1, 2, 3)
+        ]
+    assert outline.slides == ["Teil 1", agenda.title, *titles[1:]]
+    assert (title.layout, title.bullets) == ("title", ["Riesen"])
+    assert "subtitle" in endpoint.prompt(1)
+    assert (agenda.layout, agenda.bullets, agenda.tokens) == ("agenda", titles[1:], 0)
+    assert len(endpoint.seen) == 3
+    assert len(slide.bullets) == 5
+    assert all(len(bullet.split()) <= 25 for bullet in slide.bullets)
+
+
+async def test_an_endpoint_that_knows_no_json_mode_is_asked_without(endpoint: Endpoint) -> None:
+    """A 400 is asked again once without `response_format`, and so are later questions; its tokens count."""
+    good = '{"title": "Whales", "slides": ["One", "Two", "Three", "Four"]}'
+    endpoint.replies = [Reply(400, {"usage": {"total_tokens": 3}}), says(good), says('{"bullets": ["a"]}')]
+    async with ChatWriter(endpoint.url, model="m") as writer:
+        outline = await writer.outline(BRIEF, NONE, key="k")
+        await writer.slide(BRIEF, 2, outline, NONE, key="k")
+    assert (outline.slides, outline.tokens) == (["One", "Two", "Three", "Four"], 10)
+    assert ["response_format" in json.loads(body) for _, _, body in endpoint.seen] == [True, False, False]
+    keys = [headers["idempotency-key"] for _, headers, _ in endpoint.seen]
+    assert keys[0] != keys[1]
+
+
+async def test_a_refusal_for_good_says_what_it_cost(endpoint: Endpoint) -> None:
+    """An invalid answer and a refusal after it are both counted."""
+    endpoint.replies = [says("no", tokens=40), Reply(403, {"usage": {"total_tokens": 2}})]
+    with pytest.raises(ModelRefused) as raised:
+        await _outline(endpoint)
+    assert raised.value.tokens == 42
+
+
+@pytest.mark.parametrize(
     ("reply", "error"),
     [
         (Reply(500, {}), ModelFailed),
@@ -133,7 +216,7 @@ async def test_text_that_cannot_be_stored_is_cleaned(endpoint: Endpoint) -> None
     async with ChatWriter(endpoint.url, model="m") as writer:
         slide = await writer.slide(BRIEF, 2, OUTLINE, NONE, key="k")
     assert slide.bullets[:3] == ["ab", "c", "d"]
-    assert len(slide.bullets[3]) <= 500
+    assert len(slide.bullets[3].split()) <= 25
     assert slide.notes == "x"
 
 

@@ -10,12 +10,9 @@ repeated request from memory.
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from itertools import islice
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -24,9 +21,16 @@ import msgspec
 
 from ephemera.errors import EphemeraError, JobFailed
 from ephemera_services.slides.chart_data import chart_data
-from ephemera_services.slides.deck import Layout, Table, printable, table_of
+from ephemera_services.slides.deck import Layout
+from ephemera_services.slides.frame_words import frame_words
 from ephemera_services.slides.keys import Outline
 from ephemera_services.slides.library import DocumentPassage
+from ephemera_services.slides.model_responses import (
+    first_json,
+    read_outline,
+    read_slide,
+    read_title_slide,
+)
 from ephemera_services.slides.writers import Brief, Sources, WrittenSlide
 
 T = TypeVar("T")
@@ -37,17 +41,12 @@ _SLIDE_FORM = (
     '{"bullets": ["three to five points of at most 15 words"], "notes": "what the speaker says", '
     '"table": null or {"header": ["..."], "rows": [["..."]]} if figures are best shown as a table}'
 )
+_TITLE_FORM = '{"subtitle": "one line of at most 12 words below the title", "notes": "what the speaker says"}'
 _PASSAGES_PER_SLIDE = 4
 _MAX_SOURCES = 6_000  # characters of passages in a prompt
-_MAX_BULLETS = 6
-_MAX_LINE = 500  # characters
-_MAX_NOTES = 4_000
 _FRAMED = 4  # slides from which the first is a title and the last a summary
-_MAX_RESPONSE = 100_000  # characters
-_MAX_BRACES = 100  # at which an object may begin
+_WITH_AGENDA = 6  # slides from which the second is an agenda
 _MAX_DELAY = timedelta(minutes=15)
-_TEXT_KEYS = ("title", "heading", "text", "point", "bullet", "name", "content")
-_MARKER = re.compile(r"\s*(?:[-*•]|\d{1,2}[.)])\s+")
 
 
 class ModelFailed(EphemeraError):
@@ -59,6 +58,15 @@ class ModelFailed(EphemeraError):
         """What the failed calls cost."""
         self.retry_after = retry_after
         """When the endpoint asks to be called again."""
+
+
+class ModelRefused(JobFailed):
+    """The endpoint refused the request for good: its configuration is wrong."""
+
+    def __init__(self, status: int, tokens: int) -> None:
+        super().__init__(f"The model endpoint refused the request ({status}); is it configured correctly?")
+        self.tokens = tokens
+        """What the calls cost."""
 
 
 class _Usage(msgspec.Struct):
@@ -96,35 +104,44 @@ class ChatWriter:
         headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
         self._url = url.rstrip("/") + "/chat/completions"
         self._http = httpx.AsyncClient(headers=headers, timeout=timeout.total_seconds())
+        self._asks_for_json = True
 
     async def outline(self, brief: Brief, sources: Sources, *, key: str) -> Outline:
         """Titles for all slides of a brief, or for one less."""
+        has_agenda = brief.slides >= _WITH_AGENDA
+        wanted = brief.slides - has_agenda
         framed = " The first is the title slide, the last a summary." if brief.slides >= _FRAMED else ""
         prompt = (
-            f"Write the outline of a presentation of {brief.slides} slides on: {brief.topic}\n"
+            f"Write the outline of a presentation of {wanted} slides on: {brief.topic}\n"
             f"Audience: {brief.audience}\nLanguage: {brief.language}\n"
             f"{_quoted(await sources.passages(brief.topic, brief.slides))}\n"
-            f"Form: {_OUTLINE_FORM}, with {brief.slides} titles.{framed}"
+            f"Form: {_OUTLINE_FORM}, with {wanted} titles.{framed}"
         )
-        (title, titles), tokens = await self._ask(prompt, lambda found: _outline(found, brief), key)
+        (title, titles), tokens = await self._ask(prompt, lambda found: read_outline(found, wanted), key)
+        if has_agenda:
+            titles.insert(1, frame_words(brief.language).agenda)
         return Outline(title=title or brief.topic, slides=titles, tokens=tokens)
 
     async def slide(
         self, brief: Brief, number: int, outline: Outline, sources: Sources, *, key: str
     ) -> WrittenSlide:
-        """One slide, written with the whole outline in view."""
+        """One slide, written with the whole outline in view; an agenda is the outline."""
         title, count = outline.slides[number - 1], len(outline.slides)
+        if number == 2 and title == frame_words(brief.language).agenda:
+            return WrittenSlide(title=title, layout="agenda", bullets=outline.slides[2:])
+        is_title = count >= _FRAMED and number == 1
         passages = await sources.passages(f"{title} {brief.topic}", _PASSAGES_PER_SLIDE)
         titles = "\n".join(f"{at}. {each}" for at, each in enumerate(outline.slides, 1))
         prompt = (
             f"Write slide {number} of {count} of a presentation on: {brief.topic}\n"
             f"Title of the slide: {title}\nAudience: {brief.audience}\nLanguage: {brief.language}\n"
             f"The outline, whose other slides say the rest:\n{titles}\n"
-            f"{_quoted(passages)}\nForm: {_SLIDE_FORM}"
+            f"{_quoted(passages)}\nForm: {_TITLE_FORM if is_title else _SLIDE_FORM}"
         )
-        slide, tokens = await self._ask(prompt, lambda found: _slide(found, title), key)
+        read = read_title_slide if is_title else read_slide
+        slide, tokens = await self._ask(prompt, lambda found: read(found, title), key)
         documents = sorted({passage.document for passage in passages})
-        layout = _layout(slide, number, count)
+        layout = "title" if is_title else _layout(slide, number, count)
         return msgspec.structs.replace(slide, layout=layout, sources=documents, tokens=tokens)
 
     async def __aenter__(self) -> Self:
@@ -143,7 +160,7 @@ class ChatWriter:
             text, used = await self._complete(messages, attempt, tokens)
             tokens += used
             try:
-                return parse(first_object(text)), tokens
+                return parse(first_json(text)), tokens
             except ValueError as problem:
                 reason = str(problem)
             again = f"This cannot be used: {reason}. Answer again, with one JSON object of the form."
@@ -152,91 +169,48 @@ class ChatWriter:
 
     async def _complete(self, messages: list[dict[str, str]], key: str, spent: int) -> tuple[str, int]:
         """The text of a response, and its tokens."""
-        body = {"model": self.model, "messages": messages, "response_format": {"type": "json_object"}}
+        reply, used = await self._post(messages, key, spent)
+        if reply.status_code == httpx.codes.BAD_REQUEST and self._asks_for_json:
+            self._asks_for_json = False
+            reply, more = await self._post(messages, f"{key}:plain", spent + used)
+            used += more
+            self._asks_for_json = reply.status_code == httpx.codes.BAD_REQUEST  # the field is not the reason
+        if reply.status_code in (400, 401, 403, 404):
+            raise ModelRefused(reply.status_code, spent + used)
+        if reply.status_code != httpx.codes.OK:
+            delay = _retry_after(reply.headers.get("retry-after"))
+            raise ModelFailed(f"the model answered {reply.status_code}", spent + used, delay)
+        return _content(reply), used
+
+    async def _post(self, messages: list[dict[str, str]], key: str, spent: int) -> tuple[httpx.Response, int]:
+        """A response of the endpoint, and its tokens."""
+        body: dict[str, Any] = {"model": self.model, "messages": messages}
+        if self._asks_for_json:
+            body["response_format"] = {"type": "json_object"}
         try:
             reply = await self._http.post(self._url, json=body, headers={"Idempotency-Key": key})
         except (httpx.HTTPError, httpx.InvalidURL) as problem:
             raise ModelFailed(f"the model did not answer: {type(problem).__name__}", spent) from None
-        try:
-            answer = msgspec.json.decode(reply.content, type=_Reply)
-        except msgspec.DecodeError:
-            answer = _Reply()
-        used = 0 if answer.usage is None else max(answer.usage.total_tokens, 0)
-        if reply.status_code in (400, 401, 403, 404):
-            raise JobFailed(
-                f"The model endpoint refused the request ({reply.status_code}); is it configured correctly?"
-            )
-        if reply.status_code != httpx.codes.OK:
-            delay = _retry_after(reply.headers.get("retry-after"))
-            raise ModelFailed(f"the model answered {reply.status_code}", spent + used, delay)
-        return (answer.choices[0].message.content or "" if answer.choices else ""), used
+        usage = _decoded(reply).usage
+        return reply, 0 if usage is None else max(usage.total_tokens, 0)
 
 
-def first_object(text: str) -> dict[str, Any]:
-    """The first JSON object in a text; ValueError if there is none."""
-    decoder = json.JSONDecoder()
-    for brace in islice(re.finditer(r"{", text[:_MAX_RESPONSE]), _MAX_BRACES):
-        try:
-            found, _ = decoder.raw_decode(text, brace.start())
-        except (ValueError, RecursionError):
-            continue
-        if found:
-            return dict(found)
-    raise ValueError("there is no complete JSON object in it")
+def _decoded(reply: httpx.Response) -> _Reply:
+    try:
+        return msgspec.json.decode(reply.content, type=_Reply)
+    except msgspec.DecodeError:
+        return _Reply()
 
 
-def _outline(found: dict[str, Any], brief: Brief) -> tuple[str, list[str]]:
-    listed = found.get("slides", found.get("outline", found.get("titles")))
-    if not isinstance(listed, list):
-        raise ValueError("'slides' is not a list of titles")  # noqa: TRY004 - it is the model's
-    titles = [title for title in map(_line, listed) if title][: brief.slides]
-    if len(titles) < max(brief.slides - 1, 1):
-        raise ValueError(f"'slides' has {len(titles)} titles, not {brief.slides}")
-    return _line(found.get("title", "")), titles
-
-
-def _slide(found: dict[str, Any], title: str) -> WrittenSlide:
-    listed = found.get("bullets", found.get("points", found.get("content")))
-    if isinstance(listed, str):
-        listed = listed.splitlines()
-    if not isinstance(listed, list):
-        raise ValueError("'bullets' is not a list of texts")  # noqa: TRY004
-    bullets = [bullet for bullet in map(_line, listed) if bullet][:_MAX_BULLETS]
-    table = _table(found.get("table"))
-    if not bullets and table is None:
-        raise ValueError("'bullets' has no text")
-    notes = found.get("notes", "")
-    shown = _printable(notes, _MAX_NOTES) if isinstance(notes, str) else ""
-    return WrittenSlide(title=title, bullets=bullets, notes=shown, table=table)
-
-
-def _table(found: Any) -> Table | None:
-    """The table, if it has rows; otherwise None."""
-    if not isinstance(found, dict) or not isinstance(found.get("rows"), list):
-        return None
-    rows = [row for row in (found.get("header"), *found["rows"]) if isinstance(row, list)]
-    return table_of([[_printable(str(cell), _MAX_LINE) for cell in row] for row in rows])
+def _content(reply: httpx.Response) -> str:
+    choices = _decoded(reply).choices
+    return choices[0].message.content or "" if choices else ""
 
 
 def _layout(slide: WrittenSlide, number: int, count: int) -> Layout:
     if slide.table is not None:
         return "table" if chart_data(slide.table) is None else "chart"
-    if count >= _FRAMED and number == 1:
-        return "title"
     return "closing" if count >= _FRAMED and number == count else "bullets"
-
-
-def _line(value: Any) -> str:
-    """A title or a bullet: a text, or an object with one."""
-    if isinstance(value, dict):
-        value = next((value[key] for key in _TEXT_KEYS if isinstance(value.get(key), str)), "")
-    if not isinstance(value, str):
-        return ""
-    return _MARKER.sub("", _printable(" ".join(value.split()), _MAX_LINE), count=1).strip()
-
-
-def _printable(text: str, length: int) -> str:
-    return printable(text)[:length].strip()
 
 
 def _retry_after(value: str | None) -> timedelta | None:

@@ -24,6 +24,7 @@ Layout: TypeAlias = Literal[
     "title", "agenda", "section", "bullets", "two_columns", "table", "chart", "closing"
 ]
 
+MAX_SLIDES = 200
 MAX_TABLE_ROWS = 9
 """Rows of a table that a slide shows; the rest are counted below it."""
 MAX_TABLE_COLUMNS = 6

@@ -29,8 +29,8 @@ from ephemera.adapters.langgraph import JobSaver
 from ephemera.errors import ConnectionFailed, JobFailed, JobSnoozed
 from ephemera.patterns.jobs import Run
 from ephemera_services.slides.chart_data import chart_of
-from ephemera_services.slides.chat_writer import ModelFailed
-from ephemera_services.slides.deck import SlideContent
+from ephemera_services.slides.chat_writer import ModelFailed, ModelRefused
+from ephemera_services.slides.deck import MAX_SLIDES, SlideContent
 from ephemera_services.slides.job_resources import JobResources
 from ephemera_services.slides.keys import DeckScope, Outline
 from ephemera_services.slides.library import DocumentSources
@@ -42,7 +42,6 @@ from ephemera_services.slides.writers import Brief, WrittenSlide
 T = TypeVar("T")
 
 _RETRY_INTERVAL = 1.0  # seconds between attempts to settle the usage
-_MAX_SLIDES = 200
 _MAX_PATIENCE = timedelta(hours=1)  # with an endpoint that asks to be called later
 _EXTRA_STEPS = 10  # of the graph, besides one per slide
 
@@ -80,7 +79,7 @@ async def generate_deck(run: Run, presentation_id: UUID, organization_id: str, p
     saver = JobSaver(run)
     graph = _BUILDER.compile(checkpointer=saver)
     first = await saver.input({"written": 0})
-    config: Any = {**saver.config, "recursion_limit": _MAX_SLIDES + _EXTRA_STEPS}
+    config: Any = {**saver.config, "recursion_limit": MAX_SLIDES + _EXTRA_STEPS}
     state = await graph.ainvoke(first, config, context=work, durability="sync")  # type: ignore[call-overload]
     return int(state["written"])
 
@@ -111,7 +110,7 @@ async def rewrite_slide(
     shown = SlideContent(**{**slide_fields(made), "notes": ""})
     await run.transact(
         "keep:1", store_slide, presentation_id, slide_id, number, made,
-        event=lambda _: SlideCompleted(progress_pct=99, slide=shown, chart=chart_of(shown), **about),
+        event=lambda _: SlideCompleted(progress_pct=99, slide=shown, chart=chart_of(made), **about),
     )  # fmt: skip
     await run.step("usage", _settle_usage, work, reservation_id, 0)
 
@@ -144,7 +143,7 @@ async def _outline(state: Deck, runtime: Runtime[GenerationContext]) -> Deck:  #
         "outline", write, event=lambda outline: OutlineReady(progress_pct=0, titles=outline.slides)
     )
     outline = await _counting_failures(work.run, "outline", made)
-    return {"title": outline.title, "titles": outline.slides[:_MAX_SLIDES]}
+    return {"title": outline.title, "titles": outline.slides[:MAX_SLIDES]}
 
 
 async def _cached_outline(work: GenerationContext) -> Outline:
@@ -190,7 +189,7 @@ async def _slide(state: Deck, runtime: Runtime[GenerationContext]) -> Deck:
     await work.run.transact(
         f"keep:{number}", store_slide, work.presentation_id, UUID(slide_id), number, made,
         event=lambda _: SlideCompleted(
-            progress_pct=_percent(number, titles), slide=shown, chart=chart_of(shown), **about
+            progress_pct=_percent(number, titles), slide=shown, chart=chart_of(made), **about
         ),
     )  # fmt: skip
     return {"written": 1}
@@ -226,9 +225,11 @@ async def _counting_failures(run: Run, name: str, step: Awaitable[T]) -> T:
     """
     try:
         return await step
-    except ModelFailed as failed:
+    except (ModelFailed, ModelRefused) as failed:
         if failed.tokens:
             await run.step(f"failed:{name}:{uuid4().hex}", _spent, failed.tokens)
+        if isinstance(failed, ModelRefused):
+            raise
         age = datetime.now(UTC) - run.row.created_at
         if failed.retry_after is None or age > _MAX_PATIENCE:
             raise
