@@ -1,8 +1,9 @@
 """The corpus that comes with the service: some chapters in the public domain, ingested at the first start.
 
 In the King James Version: Genesis 1, Exodus 20:1-17, Psalms 1, 8, 19, 23, 46, 91, 100, 117, 121, 133 and 150,
-Ecclesiastes 3:1-8, Isaiah 53, Matthew 5 and 6, John 1:1-29, 2:1-11 and 3:16-17, Romans 8 and 1 Corinthians 13;
-in the World English Bible a part of it. Topics, and a small lexicon written for this service. The files have the formats of `POST /ingest/...` and of `ephemera ingest`.
+Ecclesiastes 3:1-8, Isaiah 53, Matthew 5 and 6, John 1:1-29, 2:1-11 and 3:16-17, Romans 8, 1 Corinthians 13;
+in the World English Bible a part of it. Topics, and a small lexicon written for this service. The files have
+the formats of `POST /ingest/...` and of `ephemera ingest`.
 """
 
 from __future__ import annotations
