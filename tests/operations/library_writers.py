@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import redis
 import redis.asyncio
+from fastapi import Depends, FastAPI
 
 
 def _add(a: int, b: int) -> int:
@@ -119,13 +120,21 @@ async def _taskiq(url: str) -> None:
 
 
 def write_django_cache(url: str) -> None:
-    """A page and a cached view, by Django's own Redis cache; django-redis names its keys alike."""
+    """A page and a cached view, by Django's own Redis cache, and values with a prefix by django-redis."""
+    from django.conf import settings
     from django.core.cache.backends.redis import RedisCache
 
     cache = RedisCache(url, {})
     cache.set("page-1", "x", 60)
     cache.set("views.decorators.cache.cache_page..GET.abc", "x", 60)
     cache.close()
+    if not settings.configured:
+        settings.configure()
+    from django_redis.cache import RedisCache as DjangoRedis
+
+    prefixed: Any = DjangoRedis(url, {"KEY_PREFIX": "myapp"})
+    for number, value in enumerate(("x", {"a": 1}, 7)):
+        prefixed.set(f"page-{number}", value, 60)
 
 
 def write_django_sessions(url: str) -> None:
@@ -196,7 +205,7 @@ async def _cashews(url: str) -> None:
 
 
 async def _aiocache(url: str) -> None:
-    from aiocache import Cache
+    from aiocache import Cache, cached
 
     at = urlsplit(url)
     cache = Cache(
@@ -204,6 +213,44 @@ async def _aiocache(url: str) -> None:
     )
     await cache.set("user:1", "ann", ttl=60)
     await cache.close()
+    options = {"endpoint": at.hostname, "port": at.port, "password": at.password, "ttl": 60}
+
+    @cached(cache=Cache.REDIS, **options)
+    async def answer(*_: Any, **__: Any) -> int:
+        return 42
+
+    await answer()
+    await answer("a")
+    await answer("a", limit=2)
+    await answer.cache.close()
+
+
+async def _fastapi_limiter(url: str) -> None:
+    from fastapi_limiter.depends import RateLimiter
+    from httpx import ASGITransport, AsyncClient
+    from pyrate_limiter import Duration, Limiter, Rate, RedisBucket
+
+    connection: Any = redis.asyncio.from_url(url)
+    limiter = Limiter(await RedisBucket.init([Rate(10, Duration.MINUTE)], connection, "users-per-minute"))
+    app = FastAPI()
+
+    @app.get("/users", dependencies=[Depends(RateLimiter(limiter=limiter))])
+    async def users() -> int:
+        return 1
+
+    async with AsyncClient(transport=ASGITransport(app), base_url="http://x") as client:
+        await client.get("/users")
+    limiter.close()
+    await connection.aclose()
+
+
+def write_redlock(url: str) -> None:
+    """A lock by pottery."""
+    from pottery import Redlock
+
+    connection = redis.from_url(url)
+    Redlock(key="printer", masters={connection}, auto_release_time=60).acquire()
+    connection.close()
 
 
 async def _fastapi_cache(url: str) -> None:
@@ -273,7 +320,9 @@ WRITERS: dict[str, Callable[[str], None]] = {
     "aiocache": _sync(_aiocache),
     "fastapi-cache": _sync(_fastapi_cache),
     "dogpile.cache": write_dogpile,
+    "fastapi-limiter": _sync(_fastapi_limiter),
     "redis-py locks": write_redis_py_lock,
+    "Redlock": write_redlock,
     "Channels": _sync(_channels),
 }
 """The libraries that install here."""
@@ -282,8 +331,12 @@ DOCUMENTED: dict[str, list[str]] = {
     "BullMQ": [
         "HSET bull:mails:meta opts.maxLenEvents 10000",
         "INCR bull:mails:id",
+        "INCR bull:mails:pc",
         "LPUSH bull:mails:wait 1",
         "ZADD bull:mails:completed 1 2",
+        "ZADD bull:mails:failed 1 3",
+        "ZADD bull:mails:delayed 1 4",
+        "ZADD bull:mails:marker 0 0",
         "XADD bull:mails:events * event added",
         "HSET bull:mails:1 name welcome data {}",
         "SET bull:mails:1:lock token PX 30000",
@@ -295,9 +348,11 @@ DOCUMENTED: dict[str, list[str]] = {
         "ZADD retry 1 {}",
         "ZADD schedule 1 {}",
     ],
-    "fastapi-limiter": ["SET fastapi-limiter:127.0.0.1:/users:0:0 1 PX 60000"],
     "LangGraph": ["HSET checkpoint:thread:ns:1 data x", "ZADD write_keys_zset:thread:ns:1 1 x"],
     "RedisVL": ["HSET llmcache:abc prompt hello response world", "HSET chat_session:1 role user"],
     "Socket.IO": ["XADD socket.io * uid 1 nsp /", "SET sio:session:abc x PX 60000"],
 }
-"""Keys of libraries for other languages or servers with modules, as their documentation describes them."""
+"""Keys of libraries for other languages or servers with modules, as their documentation describes them.
+
+Those of BullMQ are what its Python package 3.4 wrote; it requires exact versions that others here exclude.
+"""

@@ -268,7 +268,7 @@ async def test_adoption_ends_with_what_costs_most(own_valkey: Valkey) -> None:
     for number in range(9):
         own_valkey.ask("HSET", f"rq:job:{number}", "data", "x")
         own_valkey.ask("SET", f"starsessions.{number:032x}", "{}", "EX", 60)
-    own_valkey.ask("SET", "lock:report", "token", "EX", 60)
+    own_valkey.ask("SET", "lock:report", "0123456789abcdef0123456789abcdef", "EX", 60)
     own_valkey.ask("SET", "LIMITS:LIMITER/1/10/1/minute", 1, "EX", 60)
     steps = adoption(await audit(own_valkey.url, []))
     assert [step.library for step in steps] == ["limits", "redis-py locks", "starsessions", "RQ"]

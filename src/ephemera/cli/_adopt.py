@@ -26,7 +26,7 @@ def adopt(url: Url, json: AsJson = False) -> None:
     Each step has the hazards of the library and the page that explains the move. It only reads.
     """
     with progress_bar() as progress:
-        report = run(audit(url, [], SurveyOptions(contents=False, budget=float("inf")), on_progress=progress))
+        report = run(audit(url, [], SurveyOptions(budget=float("inf")), on_progress=progress))
     steps = adoption(report)
     if json:
         typer.echo(msgspec.json.format(msgspec.json.encode(steps)))

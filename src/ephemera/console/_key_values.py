@@ -21,7 +21,7 @@ from ephemera.console._key_search import KeyScope
 from ephemera.console._sampled_entries import UNDECODABLE, content_reader
 from ephemera.errors import InvalidValue, KeyNotChanged
 from ephemera.keyspace import DECODE_ERRORS, Codec, json_decoder, storable
-from ephemera.operations.libraries import identify
+from ephemera.operations.libraries import identify, signs_of
 from ephemera.operations.survey import (
     ContentReader,
     SampledKey,
@@ -129,7 +129,7 @@ def _text(found: SampledKey) -> str:
 
 
 def _read_undeclared(key: SampledKey, content: Any) -> str:
-    library = identify(key.key, key.type)
+    library = identify(key.key, key.type, signs_of(key.type, content))
     if library is not None and library.keys.sensitive:
         return HIDDEN
     if key.type == "stream":

@@ -30,9 +30,11 @@ from ephemera.operations.audit import (
     coverage_of,
     estimate_all_keys,
     keyspace_report,
+    read_signs,
     undeclared_uses,
     unknown_keys,
 )
+from ephemera.operations.libraries import needs_content
 from ephemera.operations.survey import ServerInfo, Survey, SurveyOptions, open_servers, survey
 
 log = logging.getLogger(__name__)
@@ -137,7 +139,15 @@ class SurveyCache:
             async with open_servers(url) as nodes:
                 options = SurveyOptions(sample=_SAMPLE, budget=BUDGET)
                 try:
-                    result = await survey(nodes, keyspaces, options, content_reader, self._set_progress)
+                    result = await survey(
+                        nodes,
+                        keyspaces,
+                        options,
+                        content_reader,
+                        self._set_progress,
+                        read_signs,
+                        needs_content,
+                    )
                 finally:
                     sent = commands_sent(node for node, _ in nodes)
                     service.survey_commands[address_of(url)] += sent

@@ -40,7 +40,7 @@ from ephemera.operations.audit._report import (
 )
 from ephemera.operations.audit._report_tables import ReportTable, report_tables, servers_table
 from ephemera.operations.audit._servers import KeyUse, server_findings
-from ephemera.operations.audit._unknown_keys import undeclared_uses, unknown_keys
+from ephemera.operations.audit._unknown_keys import read_signs, undeclared_uses, unknown_keys
 
 __all__ = [
     "KINDS",
@@ -75,6 +75,7 @@ __all__ = [
     "parse_kinds",
     "read_acceptances",
     "read_report",
+    "read_signs",
     "report_tables",
     "server_findings",
     "servers_table",

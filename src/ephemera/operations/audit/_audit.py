@@ -23,8 +23,14 @@ from ephemera.operations.audit._report import (
 )
 from ephemera.operations.audit._servers import KeyUse, server_findings
 from ephemera.operations.audit._slow_commands import slow_commands
-from ephemera.operations.audit._unknown_keys import undeclared_uses, unknown_findings, unknown_keys
+from ephemera.operations.audit._unknown_keys import (
+    read_signs,
+    undeclared_uses,
+    unknown_findings,
+    unknown_keys,
+)
 from ephemera.operations.formatting import format_count
+from ephemera.operations.libraries import needs_content
 from ephemera.operations.survey import (
     Interval,
     ProgressCallback,
@@ -56,8 +62,10 @@ async def audit(
     """
     keyspaces = _keyspaces((RESERVED, *catalogues, *neighbours))
     async with open_servers(url) as servers:
+        options = options or SurveyOptions()
+        signs = read_signs if options.sample else None
         result = await survey(
-            servers, keyspaces, options or SurveyOptions(), decodability_reader, on_progress
+            servers, keyspaces, options, decodability_reader, on_progress, signs, needs_content
         )
         nodes = [scan.node for scan in result.scans if slow_log and not scan.error]
         slow = await slow_commands(nodes, keyspaces, result.shapes.shapes())

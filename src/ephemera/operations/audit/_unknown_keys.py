@@ -12,7 +12,7 @@ from ephemera.keyspace import Classifier, Keyspace, Role, Template
 from ephemera.operations.audit._report import Finding, UnknownKeys, UnknownShape, make_finding
 from ephemera.operations.audit._servers import KeyUse
 from ephemera.operations.formatting import format_count, format_keys
-from ephemera.operations.libraries import Identified, confirmed, identify
+from ephemera.operations.libraries import Identified, SeenKey, confirmed, identify_shape, signs_of
 from ephemera.operations.survey import Interval, SampledKey, Survey, estimate_matches, estimate_sum
 
 _MAX_EXAMPLES = 5
@@ -100,11 +100,14 @@ class _Seen(TypedDict):
     permanent: bool
 
 
+def read_signs(key: SampledKey, content: Any) -> frozenset[str]:
+    """Read what tells the library of an undeclared key; the content itself is not kept."""
+    return signs_of(key.type, content)
+
+
 def _identify(result: Survey, examples: Iterable[bytes]) -> Identified | None:
-    """The library that wrote these keys: of several, the one whose keys a server must keep."""
     inspected = (result.examples[key] for key in examples if key in result.examples)
-    found = [each for key in inspected if (each := identify(key.key, key.type))]
-    return min(found, key=lambda each: each.keys.role != "queue", default=None)
+    return identify_shape(SeenKey(key.key, key.type, key.content or ()) for key in inspected)
 
 
 def _writer(found: Identified | None) -> _Writer:

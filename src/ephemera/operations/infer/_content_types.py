@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ephemera.keyspace import JSON_HEAD
+from ephemera.operations.libraries import signs_of
 from ephemera.operations.survey import SampledKey, form_of, is_plain, looks_secret
 
 _WHOLE = re.compile(rb"-?(?:0|[1-9]\d{0,17})")
@@ -27,10 +28,15 @@ class ContentType(NamedTuple):
     names: tuple[str, ...] = ()
     example: str = ""
     secret: bool = False
+    signs: frozenset[str] = frozenset()  # that tell which library wrote it
 
 
 def detect_content(key: SampledKey, content: Any) -> ContentType:
     """Detect the type of a key's contents, given the server's reply."""
+    return _detect(key, content)._replace(signs=signs_of(key.type, content))
+
+
+def _detect(key: SampledKey, content: Any) -> ContentType:
     match key.type:
         case "string":
             return _string_content(content)
@@ -94,7 +100,7 @@ def _fields_content(pairs: Iterable[tuple[bytes, bytes]]) -> ContentType:
 
 
 def _members_content(members: Iterable[bytes]) -> ContentType:
-    """The content of a collection; of JSON objects, the field names tell which library wrote them."""
+    """The content of a collection, with the field names of JSON objects."""
     members = list(members)
     types = [value_type(member) for member in members]
     objects = [member for member, kind in zip(members, types, strict=True) if kind == "object"]

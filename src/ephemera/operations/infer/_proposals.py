@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from ephemera.keyspace import MAX_KEY_LENGTH
 from ephemera.operations.formatting import format_duration, format_keys, format_size
 from ephemera.operations.infer._content_types import ContentType
-from ephemera.operations.libraries import Identified, identify
+from ephemera.operations.libraries import Identified, SeenKey, identify_shape
 from ephemera.operations.survey import SampledKey, Shape, is_word, looks_random, looks_secret
 
 _USUAL_LIFETIMES = {
@@ -52,13 +52,12 @@ class ProposedKeyspace:
 
 
 def identify_writer(keys: Sequence[SampledKey]) -> Identified | None:
-    """The library that wrote these keys; of several, one whose keys must not be lost, or are secret."""
-    found = [each for key in keys if (each := identify(key.key, key.type, _json_fields(key)))]
-    return min(found, key=lambda each: (each.keys.role != "queue", not each.keys.sensitive), default=None)
+    """The library that wrote these keys."""
+    return identify_shape(SeenKey(key.key, key.type, _signs(key)) for key in keys)
 
 
-def _json_fields(key: SampledKey) -> tuple[str, ...]:
-    return key.content.names if isinstance(key.content, ContentType) else ()
+def _signs(key: SampledKey) -> frozenset[str]:
+    return key.content.signs if isinstance(key.content, ContentType) else frozenset()
 
 
 def propose(shape: Shape, keys: Sequence[SampledKey], writer: Identified | None) -> ProposedKeyspace:

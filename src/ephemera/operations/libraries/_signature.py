@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from ephemera.keyspace import Role
@@ -24,7 +25,20 @@ class KeySignature:
     weak: bool = False
     """Whether other programs use such names, so that they prove nothing alone."""
     fields: frozenset[str] = frozenset()
-    """Fields that the JSON in them has, where the name can be anything."""
+    """Fields that the JSON in them has, where other programs use such names."""
+    content: str = ""
+    """For the same, a regular expression that the value, or a member of it, must match."""
+    uniform: bool = False
+    """Whether the names of all keys of a shape must fit, and the content of at least two."""
+
+    @property
+    def needs_content(self) -> bool:
+        """Whether the name proves nothing without the content."""
+        return bool(self.fields or self.content)
+
+    def fits(self, signs: Collection[str]) -> bool:
+        """Whether these signs (`signs_of`) prove what the name alone does not."""
+        return self.fields <= set(signs) and (not self.content or self.content in signs)
 
     @property
     def expression(self) -> str:

@@ -5,6 +5,10 @@ from ephemera.operations.libraries._signature import Library
 
 _CACHE_PAGE, _SESSIONS_PAGE = "patterns/cache.md", "patterns/sessions.md"
 _PICKLED = "values are pickled: anyone who can write here runs code in the service"
+_PICKLE = r"^\x80[\x02-\x05]"
+_HOLDER = r"^([0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$"
+_DOGPILE = r'^\{("ct": [0-9.]+|"v": [0-9]+), [^}]*\}\|'
+_REQUEST = r"^[^ ]+:/[^ ]*:[0-9]+:[0-9]+:[0-9a-f]+:[0-9]+$"
 _SESSION_LOSS = "a server that evicts signs people out: keep sessions on one that does not"
 
 WEB_LIBRARIES: tuple[Library, ...] = (
@@ -31,7 +35,18 @@ WEB_LIBRARIES: tuple[Library, ...] = (
         "Django cache",
         (
             Keys(":#:views.decorators.cache.* :#:template.cache.*", "string", "cache", "Pages and fragments"),
+            Keys(
+                "*:#:views.decorators.cache.* *:#:template.cache.*", "string", "cache", "Pages and fragments"
+            ),
             Keys(":#:*", "string", "cache", "Cached values, by version and key"),
+            Keys(
+                "*:1:*",
+                "string",
+                "cache",
+                "Cached values, by KEY_PREFIX, version and key",
+                content=_PICKLE,
+                uniform=True,
+            ),
         ),
         (_PICKLED, "`timeout=None` writes keys that never end"),
         "set BACKEND = 'ephemera.adapters.django.RedisCache', which stores JSON and shares one connection",
@@ -46,7 +61,7 @@ WEB_LIBRARIES: tuple[Library, ...] = (
     ),
     Library(
         "Flask-Session",
-        (Keys("session:*", "string", "queue", "Sessions by id", sensitive=True),),
+        (Keys("session:*", "string", "queue", "Sessions by id", sensitive=True, content="_permanent"),),
         ("the name of the key is the cookie", "sessions stay for 31 days unless configured", _SESSION_LOSS),
         "use the Flask adapter's sessions",
         "adapters/flask.md",
@@ -72,7 +87,10 @@ WEB_LIBRARIES: tuple[Library, ...] = (
     ),
     Library(
         "fastapi-limiter",
-        (Keys("fastapi-limiter:*", "string", "cache", "Windows of rate limits"),),
+        (
+            Keys("fastapi-limiter:*", "string", "cache", "Windows of rate limits, before 0.2"),
+            Keys("*", "zset", "cache", "Requests in a window", content=_REQUEST),
+        ),
         (),
         "replace the dependency with RateLimits",
         "migration/fastapi-limiter.md",
@@ -94,8 +112,14 @@ WEB_LIBRARIES: tuple[Library, ...] = (
     Library(
         "dogpile.cache",
         (
-            Keys("_lock*:*|*", "string", "cache", "Locks of loads"),
-            Keys("*:*|*", "string", "cache", "Cached results of functions, by module, name and arguments"),
+            Keys("_lock*:*|*", "string", "cache", "Locks of loads", content=_HOLDER),
+            Keys(
+                "*:*|*",
+                "string",
+                "cache",
+                "Cached results of functions, by module, name and arguments",
+                content=_DOGPILE,
+            ),
         ),
         ("values have no TTL unless `redis_expiration_time` is set: `expiration_time` ends none",),
         "configure the region with `ephemera`, whose lock is renewed while a value is made",
@@ -103,14 +127,17 @@ WEB_LIBRARIES: tuple[Library, ...] = (
     ),
     Library(
         "aiocache",
-        (Keys("aiocache:*", "string hash", "cache", "Cached values, where the namespace is `aiocache`"),),
+        (
+            Keys("aiocache:*", "string hash", "cache", "Cached values, where the namespace is `aiocache`"),
+            Keys("*(*)[] *(*)[*] *()[] *()[*]", "string", "cache", "Cached results, by module and arguments"),
+        ),
         ("keys have no TTL unless `ttl` is given",),
         "declare a Cache for each function that is worth it",
         _CACHE_PAGE,
     ),
     Library(
         "redis-py locks",
-        (Keys("lock:* redlock:*", "string", "queue", "Held locks, with the holder's token"),),
+        (Keys("lock:*", "string", "queue", "Held locks, with the holder's token", content=_HOLDER),),
         (
             "a lock without a timeout stays forever when its holder dies",
             "a holder that pauses longer than the timeout continues without the lock: use a fencing token",
@@ -119,10 +146,25 @@ WEB_LIBRARIES: tuple[Library, ...] = (
         "patterns/locks.md",
     ),
     Library(
+        "Redlock",
+        (Keys("redlock:*", "string", "queue", "Held locks, with the holder's token", content=_HOLDER),),
+        ("a holder that pauses longer than its lease continues without the lock: use a fencing token",),
+        "use Locks, which renew and fence",
+        "patterns/locks.md",
+    ),
+    Library(
         "LangGraph",
         (
             Keys(
-                "checkpoint:* checkpoint_write:* checkpoint_blob:* checkpoint_latest:* write_keys_zset:*",
+                "checkpoint:*",
+                "ReJSON-RL hash string",
+                "queue",
+                "Checkpoints of agents: their whole conversations",
+                sensitive=True,
+                weak=True,
+            ),
+            Keys(
+                "checkpoint_write:* checkpoint_blob:* checkpoint_latest:* write_keys_zset:*",
                 "ReJSON-RL hash string zset",
                 "queue",
                 "Checkpoints of agents: their whole conversations",

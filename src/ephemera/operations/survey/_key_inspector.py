@@ -52,6 +52,7 @@ class SampledKey:
 
     key: bytes
     read_content: ContentReader | None = None
+    wants_content: Callable[[bytes, str], bool] | None = None  # given key and type; None: always
     type: str = "none"
     ttl: int = -2  # milliseconds; -1: no TTL, -2: the key is gone
     size: int | None = None  # bytes; None when the server does not report it
@@ -60,6 +61,12 @@ class SampledKey:
     content: Any = None
     compression_saves: int | None = None  # bytes of its value, if a reader tried
     too_large: bool = False  # the contents were wanted, but are too large to read
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether its contents are to be read."""
+        wants = self.wants_content
+        return self.read_content is not None and self.exists and (wants is None or wants(self.key, self.type))
 
     @property
     def exists(self) -> bool:
@@ -104,7 +111,7 @@ class KeyInspector:
     async def read(self, keys: Sequence[SampledKey]) -> None:
         """Read these keys, which are few."""
         await self._request(keys, _metadata_commands, _store_metadata)
-        readable = [key for key in keys if key.read_content is not None and key.exists]
+        readable = [key for key in keys if key.is_wanted]
         self.contents_read += len(readable)
         await self._request(readable, _length_commands, _store_length)
         await self._request(readable, _content_commands, _store_content)

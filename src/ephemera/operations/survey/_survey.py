@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import compress, zip_longest
 from typing import Any
 
@@ -140,11 +141,12 @@ async def survey(
     reader_for: Callable[[Keyspace[Any]], ContentReader | None] | None = None,
     on_progress: ProgressCallback = lambda *_: None,
     shape_reader: ContentReader | None = None,
+    shape_wants: Callable[[bytes, str], bool] | None = None,
 ) -> Survey:
     """Survey these servers.
 
     `reader_for` returns the reader of a keyspace's contents, and `shape_reader` reads undeclared keys; None:
-    contents are not read.
+    contents are not read. `shape_wants` restricts the latter to some keys, by name and type.
     """
     started = time.monotonic()
     reserved = {keyspace.template.literals[0].partition(":")[0] for keyspace in RESERVED}
@@ -157,7 +159,8 @@ async def survey(
     if not options.contents:
         reader_for = shape_reader = None
     if options.sample or shape_reader:
-        await _inspect_samples(result, reader_for, shape_reader, started + options.budget, on_progress)
+        new_key = partial(SampledKey, read_content=shape_reader, wants_content=shape_wants)
+        await _inspect_samples(result, reader_for, new_key, started + options.budget, on_progress)
     result.seconds = time.monotonic() - started
     return result
 
@@ -200,7 +203,7 @@ def _start(
 async def _inspect_samples(
     result: Survey,
     reader_for: Callable[[Keyspace[Any]], ContentReader | None] | None,
-    shape_reader: ContentReader | None,
+    new_key: Callable[[bytes], SampledKey],
     deadline: float,
     on_progress: ProgressCallback,
 ) -> None:
@@ -213,7 +216,7 @@ async def _inspect_samples(
     )
     for scan, name in _shape_samples(result.shapes):
         if name not in result.examples:
-            result.examples[name] = SampledKey(name, shape_reader)
+            result.examples[name] = new_key(name)
             queues[scan].append(result.examples[name])
     for one_of_each in zip_longest(*drawn):
         for scan, key in filter(None, one_of_each):
