@@ -83,10 +83,12 @@ async def test_a_season_ends_with_its_cup_and_the_next_one_begins(
 
 
 async def test_only_the_demo_is_played(app: App) -> None:
-    """With another club than the demo's it is someone's own league: its matches are left alone."""
-    referee = Referee(app.service)
+    """It goes on when someone adds a club or renames one in the panel; someone's own league is left alone."""
+    pages, referee = LeaguePages(app), Referee(app.service)
+    await pages.sql("INSERT INTO league.clubs (name) VALUES ('A club of ours')")
+    await pages.sql("UPDATE league.clubs SET name = 'Renamed' WHERE name = 'Comet'")
     assert await referee._is_demo()
-    await LeaguePages(app).sql("INSERT INTO league.clubs (name) VALUES ('A club of ours')")
+    await pages.sql("UPDATE league.clubs SET name = 'Our club ' || id")
     assert not await referee._is_demo()
 
 

@@ -87,8 +87,10 @@ class Referee:
             await self._play(match)
 
     async def _is_demo(self) -> bool:
+        """Whether the clubs are the demo's, of which someone may have renamed a few in the panel."""
+        known = select(func.count()).where(clubs.c.name.in_(CLUBS))
         async with self._engine.connect() as sql:
-            return set((await sql.execute(select(clubs.c.name))).scalars()) == set(CLUBS)
+            return int((await sql.execute(known)).scalar_one()) > len(CLUBS) // 2
 
     async def _matches(self, *conditions: Any) -> Sequence[Row[Any]]:
         query = select(matches).where(*conditions).order_by(matches.c.kickoff, matches.c.id)
@@ -175,7 +177,8 @@ class Referee:
                 return
             name = str(int(last.name) + 1) if last.name.isdigit() else f"{last.name} II"
             season_id = await edit.insert(seasons, competition_id=last.competition_id, name=name)
-            ids = list((await edit.sql.execute(select(clubs.c.id).order_by(clubs.c.id))).scalars())
+            of_demo = select(clubs.c.id).order_by(clubs.c.id).limit(len(CLUBS))
+            ids = list((await edit.sql.execute(of_demo)).scalars())
             random.shuffle(ids)
             ahead = rounds(ids, datetime.now(UTC) + timedelta(days=90), random.Random(), played=0)
             rows = [{**row, "season_id": season_id} for row in ahead]
