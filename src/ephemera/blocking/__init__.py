@@ -6,7 +6,7 @@ until it is done; `BlockingStore.forward` runs one for a coroutine on another ev
 `async with` block whose body is synchronous code. This is the engine below `ephemera.sync`, whose typed API
 is what synchronous programs use.
 
-A store connects when it is first used. After a fork (Celery's prefork pool) the child starts a thread and a
+A store connects when it is first used. After a fork (Celery's prefork pool) the child starts a thread and
 connections of its own; the parent keeps its own. Pattern objects made from `aio` before a fork belong to the
 parent too: make them where they are used. Calls from the thread of a running event loop are refused, because
 they would block that loop.

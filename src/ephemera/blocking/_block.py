@@ -2,8 +2,8 @@
 
 One task enters the context manager, waits while the body runs in the calling thread, and leaves it again. So
 a context manager that cancels the task of its body, as a lost lock does, finds it. The block has then ended
-early. The thread learns it from its next call to the store, which raises the reason, once, and at the end of
-its `with` statement at the latest.
+early. The thread learns of it from its next call to the store, which raises the reason, once, and at the
+latest at the end of its `with` statement.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A client for accessors in synchronous code: to await a reply blocks the calling thread.
+"""A client for accessors in synchronous code: awaiting a reply blocks the calling thread.
 
 Accessors are coroutines that wait for nothing but replies. With this client they need no event loop: the
 thread runs the coroutine itself (`AccessorBinder.complete`), and the first reply that it awaits has the

@@ -11,7 +11,7 @@
 time; `asgi:group:NAME` has the channels of a group. Keys and messages are those of channels_redis: during a
 deployment processes with either layer reach each other.
 
-*Atomicity.* To send is one script: it drops expired messages, refuses a full channel, and sets the lifetime.
+*Atomicity.* Sending is one script: it drops expired messages, refuses a full channel, and sets the lifetime.
 Messages of a channel stay in order. Delivery is at most once, as Channels has it.
 
 *Cost.* One round trip to send, two to send to a group of any size, plus one script for each process that has
@@ -21,7 +21,7 @@ members; all that is sent at once shares writes. All consumers of a process rece
 of its own.
 
 *When Redis is down.* Sending raises `ConnectionFailed`. Consumers keep waiting, and receive again when the
-server is back; what was sent in the meantime is not there.
+server is back; what was sent in the meantime is lost.
 """
 
 import importlib.util

@@ -8,7 +8,8 @@ the same step. A lock is under `_lock{key}` (`lock_prefix`), with the keys of `e
 
 *Single flight.* One process creates a value, the others wait for it or use the old one. The lock has a lease
 that is renewed while the creator works, so it never expires under a slow creator, and never stays when a
-process dies. Waiters are woken, not polling. A creator may release it in another thread, as async runners do.
+process dies. Waiters are woken; they do not poll. A creator may release it in another thread, as
+async runners do.
 
 *Values.* JSON by default, since what Redis holds is untrusted input. `serializer="pickle"` among the
 arguments is dogpile's own format. What JSON would change is refused; what cannot be decoded counts as

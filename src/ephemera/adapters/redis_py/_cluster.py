@@ -2,7 +2,7 @@
 
 redis-py keeps the slot map, follows MOVED and ASK, retries and splits pipelines by node. What a node is asked
 goes over its shared connection. An ASKING is sent together with the command that it is for, because the
-server takes it for the next command on the connection, whosever that is.
+server takes it for the next command on the connection, whichever caller that is from.
 
 As in `_client`, the functions take the place of methods: of `SharedNode`, and of redis-py's `ClusterNode`
 after `install()`.

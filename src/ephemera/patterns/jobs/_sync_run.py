@@ -76,7 +76,15 @@ class SyncRun:
     ) -> Any:
         """The result of a step: the recorded one, or what `work` returns now; see `Run.step`.
 
-        A plain function runs in this thread, an `async def` on the worker's event loop.
+        Args:
+            name: The name of the step, which the job has once.
+            work: A plain function, which runs in this thread, or an `async def`, which runs on the worker's
+                event loop.
+            args: What `work` is called with.
+            event: Published when the step is done: an event, or a function that makes one from the result.
+            durable: False to record the step in Redis alone, for steps that are many and cheap.
+            kwargs: What `work` is called with, by name.
+
         """
         options = {"event": event, "durable": durable}
         if inspect.iscoroutinefunction(inspect.unwrap(work)):

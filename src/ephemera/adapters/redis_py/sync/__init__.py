@@ -21,8 +21,8 @@ words, OpenTelemetry metrics, connection classes of your own, Sentinel.
 *Threads, forks, gevent.* A connection belongs to one thread while it is used. A child process opens its own
 connections, even when it was forked while other threads made calls. Under gevent its sockets are used.
 
-*When a call fails* on a connection, that is closed, so a late reply reaches no other call. Whether the
-command is repeated is decided by redis-py's `retry`. The same holds when a signal handler raises.
+*When a call fails*, its connection is closed, so a late reply reaches no other call. Whether the command is
+repeated is decided by redis-py's `retry`. The same holds when a signal handler raises.
 """
 
 from ephemera.adapters.redis_py.sync._client import Pipeline, Redis, install

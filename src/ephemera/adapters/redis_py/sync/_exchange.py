@@ -1,7 +1,7 @@
 """Exchanges with the server on a connection of redis-py, from packing to parsing, in the calling thread.
 
 The connection is redis-py's: it connects, authenticates, selects the database and parses, so every option and
-every error is its own. What is replaced is the way of a command through it. redis-py's sockets have a
+every error is its own. Only the path of a command through it is replaced. redis-py's sockets have a
 timeout, for which Python polls before each send and each receive; here the kernel limits how long they block.
 And redis-py polls again whenever it takes a connection from its pool, to see whether it is still good;
 here one that has just answered is trusted.
