@@ -17,7 +17,7 @@ from pypdf import PdfReader
 from ephemera_services.slides.deck import MAX_TABLE_ROWS, Column, SlideContent, Table
 from ephemera_services.slides.pdf_export import render_pdf
 from ephemera_services.slides.pptx_export import render_pptx
-from ephemera_services.slides.slide_layout import HEIGHT, NAMES, SLOTS, WIDTH
+from ephemera_services.slides.slide_layout import HEIGHT, NAMES, SLOTS, WIDTH, place
 from ephemera_services.slides.text_fit import LINE, Measure, measure_for, wrap
 from ephemera_services.slides.themes import THEMES, BrandKit, Theme, branded, check_logo, contrast
 
@@ -325,3 +325,22 @@ def test_files_open_whatever_they_say(text: str) -> None:
     slides = _deck(text)
     assert len(Presentation(BytesIO(render_pptx(text, slides, PAPER))).slides) == len(slides)
     assert len(PdfReader(BytesIO(render_pdf(text, slides, PAPER))).pages) == len(slides)
+
+
+@pytest.mark.parametrize("count", [3, 4, 5])
+def test_a_few_short_bullets_fill_more_than_half_of_their_box(count: int) -> None:
+    """They are large, and further apart than many are, but within the box."""
+    slide = SlideContent(title="Wildlife", bullets=["Bubble curtains halve the noise"] * count)
+    text = place(slide, THEMES["paper"]).texts[1]
+    size, lines = text.fitted
+    height = (len(lines) * LINE + (len(lines) - 1) * text.slot.gap) * size
+    assert 0.55 * text.slot.box.height < height <= text.slot.box.height
+
+
+def test_a_short_table_has_high_rows() -> None:
+    """Its rows are higher than their text needs, and within the box."""
+    table = Table(header=["Station", "Due"], rows=[["Westkant", "2029"], ["Zeeduin", "2031"]])
+    placed = place(SlideContent(title="Grid", layout="table", table=table), THEMES["paper"]).table
+    assert placed is not None
+    assert all(height > 1.3 * (placed.size * LINE + 16) for height in placed.heights)
+    assert sum(placed.heights) <= placed.box.height

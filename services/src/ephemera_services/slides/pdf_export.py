@@ -98,8 +98,9 @@ class _Page:
                 self._fill(Box(table.box.x, y, table.box.width, height), theme.tint)
             x = table.box.x
             for lines, width in zip(row, table.widths, strict=True):
+                above = (height - len(lines) * table.size * LINE) / 2
                 for at, line in enumerate(lines):
-                    top = y + CELL[1] + at * table.size * LINE
+                    top = y + above + at * table.size * LINE
                     style = (theme.on_primary, BOLD) if number == 0 else (theme.ink, REGULAR)
                     self.line(line, x + CELL[0], top, table.size, style[0], font=style[1])
                 x += width

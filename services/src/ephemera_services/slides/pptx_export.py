@@ -127,8 +127,10 @@ def _insert_table(target: Any, placed: PlacedTable, theme: Theme) -> Any:
 
 
 def _write_cell(cell: Any, text: str, size: float, row: int, theme: Theme) -> None:
+    from pptx.enum.text import MSO_ANCHOR
     from pptx.util import Pt
 
+    cell.vertical_anchor = MSO_ANCHOR.MIDDLE
     cell.margin_left = cell.margin_right = Pt(CELL[0])
     cell.margin_top = cell.margin_bottom = Pt(CELL[1])
     paragraph = cell.text_frame.paragraphs[0]

@@ -2,7 +2,7 @@
 
 A slide is 960 x 540 points (16:9) with margins of 60. A layout has slots, which are the placeholders of the
 PPTX's layout of that name, and shapes behind them. `place` puts a slide's text into the slots, each at the
-largest size at which it fits.
+largest size at which it fits. A few short lines are large, and further apart.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ from ephemera_services.slides.themes import Theme
 WIDTH, HEIGHT = 960, 540
 INDENT = 24
 """The space before the text of a bullet."""
+_WIDE_GAP = 1.3
+"""The widest gap between paragraphs, in font sizes."""
+_AIRY = 1.5
+"""How much higher the rows of a short table may be."""
 Colour = Literal["ink", "muted", "on_primary", "accent_text", "accent", "primary", "tint", "background"]
 Marker = Literal["none", "bullet", "number"]
 
@@ -85,7 +89,7 @@ class PlacedSlide(NamedTuple):
     table: PlacedTable | None
 
 
-_TITLE = Slot(0, "title", "Title", Box(60, 34, 780, 82), (34, 18), "ink", bold=True, bottom=True)
+_TITLE = Slot(0, "title", "Title", Box(60, 34, 780, 82), (36, 18), "ink", bold=True, bottom=True)
 _BODY = Box(60, 158, 840, 318)
 _LEFT, _RIGHT = Box(60, 158, 400, 318), Box(500, 158, 400, 318)
 _COVER = Slot(0, "ctrTitle", "Title", Box(84, 130, 660, 172), (52, 20), "on_primary", bold=True, bottom=True)
@@ -95,7 +99,7 @@ NUMBER = Slot(12, "sldNum", "Slide number", Box(820, 500, 80, 17), (12, 12), "mu
 
 
 def _body(number: int, box: Box, marker: Marker = "bullet", name: str = "Text") -> Slot:
-    return Slot(number, "body", name, box, (28, 11), marker=marker, gap=0.7)
+    return Slot(number, "body", name, box, (30, 11), marker=marker, gap=0.7)
 
 
 def _heading(number: int, name: str, x: float) -> Slot:
@@ -122,13 +126,13 @@ SLOTS: dict[Layout, list[Slot]] = {
     ],
     "table": [
         _TITLE,
-        Slot(1, "tbl", "Table", Box(60, 154, 840, 316), (20, 9)),
+        Slot(1, "tbl", "Table", Box(60, 154, 840, 316), (24, 9)),
         Slot(2, "body", "Remark", Box(60, 474, 840, 18), (12, 9), "muted"),
     ],
     "chart": [_TITLE, Slot(1, "chart", "Chart", CHART, (14, 9))],
     "closing": [
         Slot(0, "title", "Title", Box(84, 84, 660, 84), (38, 18), "on_primary", bold=True, bottom=True),
-        Slot(1, "body", "Text", Box(84, 206, 660, 264), (24, 10), "on_primary", marker="bullet", gap=0.6),
+        Slot(1, "body", "Text", Box(84, 206, 660, 264), (28, 10), "on_primary", marker="bullet", gap=0.6),
     ],
 }  # fmt: skip
 
@@ -213,7 +217,7 @@ def _columns(filled: list[tuple[Slot, list[str], int]], theme: Theme) -> list[Pl
     """The texts, those of columns in one size: that of the longest."""
     texts = [_fitted(slot, paragraphs, theme, first) for slot, paragraphs, first in filled]
     if len(texts) < 2:
-        return texts
+        return [_spread(text) for text in texts]
     size = {
         marker: min(text.fitted.size for text in texts if text.slot.marker == marker)
         for marker in {text.slot.marker for text in texts}
@@ -222,6 +226,16 @@ def _columns(filled: list[tuple[Slot, list[str], int]], theme: Theme) -> list[Pl
         _fitted(slot._replace(sizes=(size[slot.marker], slot.sizes[1])), paragraphs, theme, first)
         for slot, paragraphs, first in filled
     ]
+
+
+def _spread(text: PlacedText) -> PlacedText:
+    """Paragraphs further apart, while their box has room."""
+    slot, (size, lines) = text.slot, text.fitted
+    gaps = len(lines) - 1
+    if slot.marker == "none" or gaps < 1:
+        return text
+    free = slot.box.height - sum(map(len, lines)) * size * LINE
+    return text._replace(slot=slot._replace(gap=min(max(slot.gap, free / gaps / size * 0.95), _WIDE_GAP)))
 
 
 def _agenda(items: list[str], slots: list[Slot]) -> list[tuple[Slot, list[str], int]]:
@@ -265,8 +279,9 @@ def _place_table(table: Table, slot: Slot, theme: Theme) -> PlacedTable:
     size, smallest = slot.sizes
     while True:
         placed = _table_at(rows, slot.box, size, theme, None)
-        if sum(placed.heights) <= slot.box.height:
-            return placed
+        if (needed := sum(placed.heights)) <= slot.box.height:
+            larger = min(slot.box.height / needed, _AIRY)
+            return placed._replace(heights=[height * larger for height in placed.heights])
         if size <= smallest:
             room = slot.box.height / len(rows)
             return _table_at(rows, slot.box, size, theme, room)

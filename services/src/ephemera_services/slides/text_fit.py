@@ -20,7 +20,7 @@ LINE = 1.22
 REGULAR, BOLD = "Carlito", "Carlito-Bold"
 WIDE = "HeiseiKakuGo-W5"
 """For Chinese and Japanese: it is in no file, and viewers have the glyphs."""
-_FOLDER = Path(__file__).with_name("fonts")
+FONTS = Path(__file__).with_name("fonts")
 _SAFETY = 1.02
 _UNKNOWN_FONT = 1.35  # Verdana is a third wider
 _ELLIPSIS = "…"
@@ -173,8 +173,8 @@ def _fonts() -> dict[str, Any]:
     from reportlab.pdfbase.ttfonts import TTFont
 
     found = {
-        REGULAR: TTFont(REGULAR, str(_FOLDER / "Carlito-Regular.ttf")),
-        BOLD: TTFont(BOLD, str(_FOLDER / "Carlito-Bold.ttf")),
+        REGULAR: TTFont(REGULAR, str(FONTS / "Carlito-Regular.ttf")),
+        BOLD: TTFont(BOLD, str(FONTS / "Carlito-Bold.ttf")),
         WIDE: UnicodeCIDFont(WIDE),
     }
     for font in found.values():
