@@ -59,7 +59,7 @@ def names(server: Valkey) -> set[str]:
 
 @pytest.mark.parametrize("library", [*WRITERS, *DOCUMENTED])
 def test_every_key_of_a_library_is_recognized(own_valkey: Valkey, library: str) -> None:
-    """By name, type and content each of its keys belongs to it, but for names that users choose themselves."""
+    """By name, type and content each of its keys belongs to it, but for names that users choose."""
     written(own_valkey, library)
     foreign = set()
     for name in names(own_valkey) - ANYBODYS.get(library, set()):

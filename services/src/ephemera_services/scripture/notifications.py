@@ -6,8 +6,9 @@ defaults is stored; new content is off until a user wants it.
 
 *Links.* Mails have a link that switches their kind off without a sign-in, as do their `List-Unsubscribe`
 and `List-Unsubscribe-Post`, so that mail readers show a button (RFC 8058). Its token names a user and a
-kind and is signed with EPHEMERA_SCRIPTURE_UNSUBSCRIBE_KEY; it does not expire, and is good for nothing else. Opening
-the link only shows a page, because mail scanners open links; its button, as the mail reader's, sends POST.
+kind and is signed with EPHEMERA_SCRIPTURE_UNSUBSCRIBE_KEY; it does not expire, and is good for nothing
+else. Opening the link only shows a page, because mail scanners open links; its button, as the mail
+reader's, sends POST.
 """
 
 from __future__ import annotations
