@@ -25,7 +25,7 @@ Asked = Coroutine[Any, Any, httpx.Response]
 async def _at_once(url: str, table: str, *requests: Asked) -> list[int]:
     """The statuses of requests that all begin their changes while the users' rows are locked."""
     async with await psycopg.AsyncConnection.connect(url) as holder:
-        await holder.execute(f"SELECT 1 FROM {table} FOR UPDATE")  # type: ignore[arg-type]
+        await holder.execute(f"SELECT 1 FROM {table} FOR UPDATE")
         tasks = [asyncio.create_task(request) for request in requests]
         async with await psycopg.AsyncConnection.connect(url, autocommit=True) as observer:
             async with asyncio.timeout(30):
@@ -39,7 +39,7 @@ def _left(url: str, table: str) -> int:
     """How many administrators are not blocked."""
     with psycopg.connect(url) as sql:
         query = f"SELECT count(*) FROM {table} WHERE role = 'admin' AND blocked_at IS NULL"
-        return int(sql.execute(query).fetchone()[0])  # type: ignore[arg-type,index]
+        return int(sql.execute(query).fetchone()[0])  # type: ignore[index]
 
 
 async def _administrators(app: App) -> list[dict[str, Any]]:

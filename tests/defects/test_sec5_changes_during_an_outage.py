@@ -44,7 +44,7 @@ async def _missed_by_redis(
         await psycopg.AsyncConnection.connect(url) as holder,
         await psycopg.AsyncConnection.connect(url, autocommit=True) as observer,
     ):
-        await holder.execute(f"SELECT 1 FROM {table} WHERE id = %s FOR UPDATE", (user_id,))  # type: ignore[arg-type]
+        await holder.execute(f"SELECT 1 FROM {table} WHERE id = %s FOR UPDATE", (user_id,))
         changing = asyncio.ensure_future(change)
         async with asyncio.timeout(30):
             while await (await observer.execute(_WAITS)).fetchone() is None:

@@ -133,7 +133,7 @@ def test_use7_an_async_call_for_wait(server: Valkey) -> None:
         blocking.connect(server.url, CATALOGUE) as store,
         pytest.raises(LoopMisuse, match=r"store\.call\(\.\.\.\), not store\.aio\.call"),
     ):
-        store.wait(store.aio.call("PING"))
+        store.wait(store.aio.call("PING"))  # type: ignore[arg-type]
 
 
 def test_use7_a_missing_fastapi() -> None:

@@ -215,7 +215,7 @@ async def _aiocache(url: str) -> None:
     await cache.close()
     options = {"endpoint": at.hostname, "port": at.port, "password": at.password, "ttl": 60}
 
-    @cached(cache=Cache.REDIS, **options)
+    @cached(cache=Cache.REDIS, **options)  # type: ignore[untyped-decorator]
     async def answer(*_: Any, **__: Any) -> int:
         return 42
 

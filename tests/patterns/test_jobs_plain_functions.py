@@ -114,7 +114,7 @@ async def test_steps_of_a_plain_function_run_once(jobs: BoundJobs) -> None:
     """Attempts repeat no recorded step; the context is that of the attempt, and the result is stored."""
     typed: Job[..., dict[str, int]] = report
     with pytest.raises(InvalidValue):
-        await jobs.enqueue(report, 7)  # type: ignore[arg-type] - so type checkers know the arguments, too
+        await jobs.enqueue(report, 7)  # type: ignore[arg-type]  # type checkers know the arguments, too
     token = USER.set("ann")
     job_id = await jobs.enqueue(typed, ["one", "three"], 1)
     assert await attempt_by(jobs).run(job_id) == "rescheduled"

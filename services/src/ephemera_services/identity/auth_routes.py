@@ -77,7 +77,7 @@ async def login(form: SignInForm, service: Service, request: Request, response: 
 async def refresh(form: RefreshForm, service: Service, request: Request, response: Response) -> TokenPair:
     """Exchange a refresh token for new tokens; using one twice ends its sign-in."""
     claims = service.sign_ins.verify(form.refresh_token.get_secret_value())
-    response.raw_headers.extend(await service.gate.consume_refresh(request.scope, claims.family))
+    response.raw_headers.extend(await service.gate.consume_refresh(request.scope, str(UUID(claims.family))))
     return _pair(await service.sign_ins.refresh(claims, service.gate.origin(request)), response)
 
 

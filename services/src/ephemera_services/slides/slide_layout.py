@@ -2,7 +2,7 @@
 
 A slide is 960 x 540 points (16:9) with margins of 60. A layout has slots, which are the placeholders of the
 PPTX's layout of that name, and shapes behind them. `place` puts a slide's text into the slots, each at the
-largest size at which it fits. A few short lines are large, and further apart.
+largest size at which it fits. A few short lines are large, with more space between them.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ def _columns(filled: list[tuple[Slot, list[str], int]], theme: Theme) -> list[Pl
 
 
 def _spread(text: PlacedText) -> PlacedText:
-    """Paragraphs further apart, while their box has room."""
+    """More space between paragraphs, while their box has room."""
     slot, (size, lines) = text.slot, text.fitted
     gaps = len(lines) - 1
     if slot.marker == "none" or gaps < 1:

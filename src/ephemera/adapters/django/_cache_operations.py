@@ -124,4 +124,5 @@ def _not_a_number(message: str) -> TypeError:
     redis = sys.modules.get("redis.exceptions")
     if redis is None:
         return TypeError(message)
-    return type("NotANumber", (TypeError, redis.ResponseError), {})(message)
+    error: type[TypeError] = type("NotANumber", (TypeError, redis.ResponseError), {})
+    return error(message)

@@ -29,7 +29,7 @@ async def slow_commands(
     for node in nodes:
         for command, arguments, micros in await _entries(node):
             pattern = next(filter(None, map(classify, arguments[:_KEYS_WITHIN])), None)
-            if pattern is None and (key := first_key(command, (command, *arguments))) is not None:
+            if pattern is None and isinstance(key := first_key(command, (command, *arguments)), bytes):
                 pattern = classify_shape(key)
             found.setdefault((command, pattern), []).append(micros)
     slow = [

@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import date, datetime
 from enum import Enum
 from types import NoneType, UnionType, new_class
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, Union, cast, get_args, get_origin
 from uuid import UUID
 
 import msgspec
@@ -128,7 +128,7 @@ def typed_pattern(doc: KeyspaceDoc) -> str:
 
 def _key_type(name: str, declared: str | list[str]) -> type[Any]:
     if isinstance(declared, list):
-        return Enum(name, {text: text for text in declared})
+        return cast("type[Enum]", Enum(name, {text: text for text in declared}))
     return _KEY_TYPES[declared]
 
 
