@@ -975,12 +975,24 @@ class BoundSessions(Generic[S]):
     stats: Stats
     def begin_sign_in(self, user: FieldValue) -> str:
         """Announce a sign-in before you read the account, for `create(..., sign_in=...)`."""
-    def create(self, session: S, *, sign_in: str | None = None, replacing: str | None = None) -> str:
+    def create(
+        self,
+        session: S,
+        *,
+        sign_in: str | None = None,
+        replacing: str | None = None,
+        lifetime: timedelta | None = None,
+    ) -> str:
         """Store a new session and return its token, which is stored nowhere.
 
-        `sign_in` is what `begin_sign_in` returned: raises `SessionsRevoked` when the user's sessions were
-        ended since. `replacing` is the token of a session to end first, such as the anonymous one before a
-        sign-in.
+        Args:
+            session: The record; its user field names the user.
+            sign_in: What `begin_sign_in` returned: raises `SessionsRevoked` when the user's sessions were
+                ended since.
+            replacing: The token of a session to end first, such as the anonymous one before a sign-in.
+            lifetime: End this session earlier than declared, as without "remember me": that long after now,
+                however often it is used. For `fixed(...)` sessions, and sliding ones with an
+                `absolute_lifetime`.
         """
     def get(self, token: str) -> S | None:
         """Read the session of a token, and extend it if it slides; None when there is none (any more)."""
@@ -1003,6 +1015,8 @@ class BoundSessions(Generic[S]):
         """
     def of_user(self, user: FieldValue) -> list[ListedSession[S]]:
         """List a user's sessions by expiry, without extending them."""
+    def renewed_lifetime(self, token: str) -> int:
+        """Milliseconds that a use gives a token's session, up to its absolute end; 0 if it does not slide."""
     def id_of(self, token: str) -> str | None:
         """Return the id of a token's session, as `of_user` shows it; None for text that is not a token."""
 

@@ -154,8 +154,8 @@ class RequestSession(msgspec.Struct, Generic[S], eq=False):
         self._reply = None
         if session is None:
             self._token = None
-        elif self._cookie.persistent and self._sessions.slides and self._token is not None:
-            self._header = self._cookie.set(self._token, self._sessions.lifetime_of(self._token))
+        elif self._cookie.persistent and (token := self._token) is not None:
+            self._renew_cookie(token)
         return session
 
     async def is_valid(self) -> bool:
@@ -234,12 +234,16 @@ class RequestSession(msgspec.Struct, Generic[S], eq=False):
             discard(self._reply)  # not cancelled: the read extends the session in any case
             self._reply = None
 
+    def _renew_cookie(self, token: str) -> None:
+        if lifetime := self._sessions.renewed_lifetime(token):
+            self._header = self._cookie.set(token, lifetime)
+
     def _use(self, token: str, lifetime: timedelta | None = None) -> None:
         self._discard_read()
         self._token = token
         sessions = self._sessions
-        age = sessions.lifetime_of(token) if lifetime is None else milliseconds(lifetime)
-        self._header = self._cookie.set(token, min(age, sessions.lifetime))
+        age = sessions.renewed_lifetime(token) if lifetime is None else milliseconds(lifetime)
+        self._header = self._cookie.set(token, min(age or sessions.lifetime, sessions.lifetime))
 
 
 async def _request_ended(message: Message) -> None:

@@ -7,13 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from ephemera._bounded_cache import BoundedCache
-from ephemera.errors import ConnectionFailed, InvalidDeclaration, InvalidValue, SessionsRevoked
+from ephemera.errors import (
+    ConnectionFailed,
+    InvalidDeclaration,
+    InvalidLifetime,
+    InvalidValue,
+    SessionsRevoked,
+)
 from ephemera.keyspace import (
     REDIS_ERRORS,
     Catalogue,
@@ -27,8 +34,10 @@ from ephemera.keyspace import (
     check_declaration,
     check_durations,
     field_value,
+    fixed,
     payload_size,
     record_fields,
+    shorter,
 )
 from ephemera.patterns._stored_records import RecordFormat, RecordKind, load_change_script, record_format
 from ephemera.patterns.sessions._token_keys import SessionKeys, TokenKeys
@@ -288,6 +297,7 @@ class BoundSessions(Generic[S]):
         """Milliseconds; of a sliding session from its last use."""
         self._extend_to = self.lifetime if isinstance(lifetime, Sliding) else 0
         self._absolute = declaration.absolute_lifetime * 1000
+        self._longest = fixed(seconds=declaration.absolute_lifetime) if self._absolute else lifetime
 
     async def begin_sign_in(self, user: FieldValue) -> str:
         """Announce a sign-in before you read the account, for `create(..., sign_in=...)`."""
@@ -295,21 +305,34 @@ class BoundSessions(Generic[S]):
         marker: bytes = await self._run_script(BEGIN, (self._keys.index_key(user),), fresh, _MAX_SIGN_IN)
         return marker.decode()
 
-    async def create(self, session: S, *, sign_in: str | None = None, replacing: str | None = None) -> str:
+    async def create(
+        self,
+        session: S,
+        *,
+        sign_in: str | None = None,
+        replacing: str | None = None,
+        lifetime: timedelta | None = None,
+    ) -> str:
         """Store a new session and return its token, which is stored nowhere.
 
-        `sign_in` is what `begin_sign_in` returned: raises `SessionsRevoked` when the user's sessions were
-        ended since. `replacing` is the token of a session to end first, such as the anonymous one before a
-        sign-in.
+        Args:
+            session: The record; its user field names the user.
+            sign_in: What `begin_sign_in` returned: raises `SessionsRevoked` when the user's sessions were
+                ended since.
+            replacing: The token of a session to end first, such as the anonymous one before a sign-in.
+            lifetime: End this session earlier than declared, as without "remember me": that long after now,
+                however often it is used. For `fixed(...)` sessions, and sliding ones with an
+                `absolute_lifetime`.
+
         """
         write = self._records.write(session)
         user = self._keys.user_text(field_value(session, self._user_field))
-        token = self._keys.mint(user)
+        longest = self._longest_of(lifetime)
+        token = self._keys.mint(user, longest if self._absolute else 0)
         keys = cast("SessionKeys", self._keys.of_token(token))
         if replacing is not None:
             await self.end(replacing)
-        lifetime = min(self.lifetime, self._absolute or self.lifetime)
-        arguments = (keys.id, lifetime, self._max_per_user, sign_in or "", *write)
+        arguments = (keys.id, min(self.lifetime, longest), self._max_per_user, sign_in or "", *write)
         evicted = await self._run_script(CREATE, (keys.key, keys.index_key), *arguments)
         if evicted is None:
             raise SessionsRevoked(self._keyspace.pattern, user)
@@ -399,6 +422,24 @@ class BoundSessions(Generic[S]):
             for (keys, ends), reply in zip(listed, replies, strict=True)
             if reply and (session := self._records.decode(reply)) is not None
         ]
+
+    def renewed_lifetime(self, token: str) -> int:
+        """Milliseconds that a use gives a token's session, up to its absolute end; 0 if it does not slide."""
+        keys = self._keys.of_token(token)
+        if keys is None or not keys.ends_at:
+            return self._extend_to
+        return max(0, min(self._extend_to, keys.ends_at - int(time.time() * 1000)))
+
+    def _longest_of(self, given: timedelta | None) -> int:
+        """The milliseconds after which a new session ends, however often it is used."""
+        if given is None:
+            return cast("int", self._longest.milliseconds)
+        if isinstance(self._longest, Sliding):
+            raise InvalidLifetime(
+                f"{self._keyspace.pattern}: its sessions live as long as they are used; declare "
+                "Sessions(..., absolute_lifetime=...), which lifetime= can shorten"
+            )
+        return shorter(self._longest, given)
 
     def id_of(self, token: str) -> str | None:
         """Return the id of a token's session, as `of_user` shows it; None for text that is not a token."""

@@ -81,14 +81,18 @@ class TokenKeys:
         fields = self._parse_index(self.index_key(user)) or {}
         return fields[self._index_field]
 
-    def mint(self, user: str, end: bytes | None = None) -> str:
-        """Make a new token for a user, by `user_text`, optionally with a given end; nothing is stored yet."""
+    def mint(self, user: str, longest: int = 0) -> str:
+        """Make a token for a user, by `user_text`, that ends after these milliseconds; it stores nothing."""
+        seconds = -(-longest // 1000) or self._absolute
+        return self._mint(user, (int(time.time()) + seconds).to_bytes(_END, "big"))
+
+    def _mint(self, user: str, end: bytes) -> str:
         if not user:
             raise InvalidValue(self._pattern, "a session that belongs to a user", "an empty user id")
         encoded = b2a_base64(user.encode("utf-8", "surrogateescape"), newline=False).rstrip(b"=")
         secret = secrets.token_bytes(_SECRET)
         if self._absolute:
-            secret = (end or (int(time.time()) + self._absolute).to_bytes(_END, "big")) + secret[_END:]
+            secret = end + secret[_END:]
         token = f"{_encoded(secret)}.{encoded.translate(_TO_URL).decode()}"
         if len(token) > _MAX_TOKEN_LENGTH or self.of_token(token) is None:
             self.index_key(user)  # raises a better error if its key is the problem
@@ -99,7 +103,7 @@ class TokenKeys:
 
     def mint_for_same_user(self, token: str) -> str:
         """Make a new token for the user of a valid token, with the same end."""
-        return self.mint(_user_of(token[_SECRET_LENGTH:]), _end_of(token) if self._absolute else None)
+        return self._mint(_user_of(token[_SECRET_LENGTH:]), _end_of(token) if self._absolute else b"")
 
     def of_token(self, token: str) -> SessionKeys | None:
         """Find the keys of a token's session; None for text that is not a token."""
