@@ -155,7 +155,7 @@ def test_what_redis_holds_is_not_trusted(shop: Shop, stored: str) -> None:
 
 
 @pytest.mark.standalone("it stops the one server")
-def test_nobody_is_signed_out_by_an_outage() -> None:
+def test_an_outage_signs_no_one_out() -> None:
     """What uses the session is a 503, read or write; other views answer, and afterwards all is as before."""
     with valkey(config={"appendonly": "yes", "appendfsync": "always"}) as own, opened(own.url) as shop:
         client, user = shop.client(), new_user()
@@ -358,7 +358,7 @@ def test_mistakes_are_found_at_import() -> None:
 @pytest.mark.standalone("it looks at all keys of one server")
 @pytest.mark.parametrize("name", ["limit", "page"])
 def test_a_limit_or_a_page_above_its_route_is_refused(name: str) -> None:
-    """No request would reach it, so each of the application's requests says so, also of a blueprint's."""
+    """No request would reach it, so each of the application's requests says so, even a blueprint's."""
     eph, app, views = Ephemera(NOWHERE, Catalogue("order")), Flask("order"), Blueprint("views", __name__)
     eph.init_app(app)
     app.config["TESTING"] = True

@@ -82,7 +82,7 @@ def signs(server: Valkey, name: str, kind: str) -> frozenset[str]:
 
 @pytest.mark.parametrize("name", LOOK_ALIKES)
 async def test_a_name_alone_is_not_attributed(own_valkey: Valkey, name: str) -> None:
-    """Keys of other programs that are named like a library's belong to no library, in audits and proposals."""
+    """Keys of other programs that are named like a library's belong to none, in audits and proposals."""
     own_valkey.ask("FLUSHALL")
     own_valkey.ask(*LOOK_ALIKES[name].split())
     report = await audit(own_valkey.url, [])
