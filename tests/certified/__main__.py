@@ -1,6 +1,6 @@
 """`python -m tests.certified [--suite NAME ...] [--short]`: run the suites, and write what came of them.
 
-Three runs go on at the same time, since most of them sleep; in the short version, which repeats no test, two.
+Four runs go on at the same time, since most of them sleep; in the short version, which repeats no test, two.
 Exit code 1: a test that passes stock does not pass with ours, or a declared difference no longer differs. The
 output of each run is in build/certified/outcomes.
 """
@@ -18,7 +18,7 @@ from tests.certified.execution import OURS, STOCK, Execution, execute
 from tests.certified.report import record, record_whole, recorded, write_page
 from tests.certified.suite import Suite, chosen
 
-RUNS_AT_ONCE, SHORT_RUNS_AT_ONCE = 3, 2
+RUNS_AT_ONCE, SHORT_RUNS_AT_ONCE = 4, 2
 
 
 def main() -> int:

@@ -6,6 +6,7 @@ import json
 import platform
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from math import ceil
 from typing import Any
 
 from tests.certified.comparison import PASSED, count, reasons
@@ -24,10 +25,11 @@ _HEAD = """\
 Each adapter runs the test suite of the library that it plugs into: the source distribution of the named
 version, unchanged but for the texts named below (mostly addresses of servers), once stock and once with ours.
 A test that passes stock and not with ours is a defect, and fails `make certify`, which writes this page.
-Deliberate differences are named below, with their reasons. All of it took {minutes} minutes on {day}.
+Deliberate differences, and files and groups of tests that do not run, are named below with their reasons; the
+table counts what is named. All of it took {minutes} minutes on {day}.
 
-| suite | what | version | pass stock | pass with ours | skipped | differences | on |
-|---|---|---|---|---|---|---|---|
+| suite | what | version | pass stock | pass with ours | skipped | not run | differences | on |
+|---|---|---|---|---|---|---|---|---|
 """
 
 
@@ -75,7 +77,7 @@ def page(results: Iterable[tuple[Suite, Record]]) -> str:
     """Return the page of these suites and their records."""
     results = list(results)
     whole = json.loads(WHOLE.read_text(encoding="utf-8"))
-    minutes = f"{whole['seconds'] / 60:.0f}"
+    minutes = ceil(whole["seconds"] / 60)
     head = _HEAD.format(minutes=minutes, day=whole["on"])
     rows = "".join(_row(suite, kept) for suite, kept in results)
     return head + rows + "".join(_section(suite, kept) for suite, kept in results)
@@ -83,9 +85,10 @@ def page(results: Iterable[tuple[Suite, Record]]) -> str:
 
 def _row(suite: Suite, kept: Record) -> str:
     stock = str(kept["stock"].get(PASSED, 0)) if kept and suite.stock else "-" if kept else "not run"
+    not_run = len(suite.left_out) or ""
     ours, skipped = (kept["ours"].get(PASSED, 0), sum(kept["skipped"].values())) if kept else ("not run", "")
     shown = (f"[{suite.name}](#{_anchor(suite)})", suite.what, f"{suite.distribution} {suite.version}",
-             stock, ours, skipped, len(suite.differences), kept.get("on", ""))  # fmt: skip
+             stock, ours, skipped, not_run, len(suite.differences), kept.get("on", ""))  # fmt: skip
     return f"| {' | '.join(map(str, shown))} |\n"
 
 

@@ -41,6 +41,22 @@ _FILES = (
 )
 WITHOUT_TRACING = {"tracemalloc.start()": "pass"}
 """Their conftest traces every allocation, for warnings about what is left open: eight tenths of the time."""
+MODULES = "commands of modules, which Valkey and these servers do not have"
+OTHER_SERVERS = {
+    "test_ssl.py": "it needs the certificates and TLS ports of redis-py's containers",
+    "test_multidb/test_integration.py": "it needs several databases of redis-py's containers",
+    "test_scenario/": "it needs a fault injector and an enterprise cluster",
+    "maint_notifications/": "announcements of maintenance by an enterprise cluster",
+}
+"""Files of both clients' tests, and why they do not run."""
+MULTIDB = "pybreaker==1.4.0"
+_NOT_RUN = {
+    **{f"tests/test_asyncio/test_{name}": MODULES for name in ("bloom", "json", "search", "timeseries")},
+    **{
+        f"tests/test_asyncio/{name}".replace("test_asyncio/maint", "maint"): why
+        for name, why in OTHER_SERVERS.items()
+    },
+}
 _SHORT = ("encoding", "pipeline", "scripting", "usage_counter")
 
 
@@ -68,15 +84,20 @@ SUITES = (
         name="redis-py-async",
         distribution="redis",
         version="8.1.0",
-        tests=(*_paths(*_FILES), "tests/test_asyncio/test_observability"),
+        tests=(
+            *_paths(*_FILES),
+            "tests/test_asyncio/test_observability",
+            "tests/test_asyncio/test_multidb",
+        ),
         what="redis.asyncio.Redis with install()",
         ours=_OURS,
-        requirements=("redis-entraid==1.2.2",),
+        requirements=("redis-entraid==1.2.2", MULTIDB),
         plugins=_ASYNCIO,
         arguments=("--redis-url", "{url}"),
         servers=one_server,
         seconds=900,
         replacements={**WITHOUT_TRACING, "5380": "{proxy_port}"},
+        left_out=_NOT_RUN,
         short=_paths(*_SHORT),
     ),
     Suite(
