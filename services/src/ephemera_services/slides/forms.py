@@ -42,6 +42,13 @@ class SignInResponse(BaseModel):
     plan: str
 
 
+class PasswordForm(RequestBody):
+    """A new password, and the current one."""
+
+    current_password: GivenPassword
+    new_password: NewPassword
+
+
 class NewUser(RequestBody):
     """A user of the administrator's organization."""
 
@@ -361,4 +368,5 @@ class UsageView(BaseModel):
     used: dict[str, int]
     reserved: dict[str, int]
     cost: Annotated[str, Field(description="cost_micros in units of the currency")]
+    storage_bytes: Annotated[int, Field(description="of the documents that are kept, now")]
     limits: LimitsView

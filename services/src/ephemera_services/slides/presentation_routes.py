@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 from uuid import UUID
 
 from fastapi import APIRouter, Path, Request, Response
+from fastapi.responses import FileResponse
 
 from ephemera.patterns.usage import money
 from ephemera_services.runtime import problem, problems
@@ -36,6 +37,7 @@ from ephemera_services.slides.google_slides import NEEDS_CREDENTIALS
 from ephemera_services.slides.progress_events import public_error
 from ephemera_services.slides.service import Slides
 from ephemera_services.slides.share_page import share_page
+from ephemera_services.slides.text_fit import FONTS
 from ephemera_services.slides.workspace import Share
 
 router = APIRouter(tags=["presentations"])
@@ -63,10 +65,13 @@ async def read(presentation_id: UUID, caller: Reader) -> PresentationView:
     workspace = caller.service.workspace
     row = await workspace.presentation(caller, presentation_id)
     slides = [slide_view(slide) for slide in await workspace.slides(row.id)]
+    total = len(slides)
+    if row.state != "done":
+        total = await workspace.slides_outlined(row.job_id) or row.slides_total
     return PresentationView(
         presentation_id=row.id,
         error=public_error(row.state, row.error),
-        slides_total=len(slides) if row.state == "done" else row.slides_total,
+        slides_total=total,
         slides_completed=await workspace.slides_completed(row.job_id),
         slides=slides,
         **{name: getattr(row, name) for name in _SHOWN},
@@ -175,15 +180,23 @@ async def shared(
     return SharedView(title=title, slides=shown)
 
 
+@router.get("/fonts/{weight}.ttf", include_in_schema=False)
+async def font(weight: Literal["regular", "bold"]) -> FileResponse:
+    """The font of slides on the page, which is that of exports."""
+    path = FONTS / f"Carlito-{weight.capitalize()}.ttf"
+    return FileResponse(path, media_type="font/ttf", headers={"cache-control": "public, max-age=31536000"})
+
+
 @router.get("/usage", responses=problems(429))
 async def usage(caller: Reader) -> UsageView:
-    """The organization's usage of this month, and its limits."""
+    """The organization's usage of this month, its storage, and its limits."""
     totals = await caller.service.usage.totals(str(caller.organization_id))
     return UsageView(
         period=totals.period,
         used=totals.used,
         reserved=totals.reserved,
         cost=str(money(totals.used["cost_micros"])),
+        storage_bytes=await caller.service.workspace.storage_used(caller.organization_id),
         limits=LimitsView.model_validate(caller.limits),
     )
 

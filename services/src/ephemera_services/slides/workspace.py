@@ -6,6 +6,7 @@ the state of its job.
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -23,6 +24,7 @@ from ephemera.patterns.usage import BoundUsage, Reservation
 from ephemera.patterns.write_behind import CounterTable
 from ephemera_services.runtime import problem
 from ephemera_services.slides.access import Caller
+from ephemera_services.slides.deck import MAX_SLIDES
 from ephemera_services.slides.forms import Format, PresentationRequest
 from ephemera_services.slides.jobs import export, generate, ingest
 from ephemera_services.slides.keys import JOBS, VIEWS
@@ -162,6 +164,14 @@ class Workspace:
         async with self.engine.connect() as sql:
             return int((await sql.execute(query)).scalar_one())
 
+    async def slides_outlined(self, job_id: str) -> int | None:
+        """The number of slides in the outline of a job; None before it has one."""
+        s = _STEPS.c
+        query = select(s.result).where(s.job_id == job_id, s.name == "outline")
+        async with self.engine.connect() as sql:
+            outline = (await sql.execute(query)).scalar_one_or_none()
+        return None if outline is None else min(len(json.loads(outline)["slides"]), MAX_SLIDES)
+
     async def start_export(self, caller: Caller, presentation_id: UUID, format: Format) -> tuple[UUID, str]:  # noqa: A002
         """Start an export; 409 while the presentation is not generated."""
         found = await self.presentation(caller, presentation_id)
@@ -242,14 +252,19 @@ class Workspace:
         await self._views.add(presentation_id=str(found.id), view_count=1, fallback=self._view_table)
         return found
 
+    async def storage_used(self, organization_id: UUID) -> int:
+        """The bytes of an organization's documents."""
+        async with self.engine.connect() as sql:
+            return int((await sql.execute(_stored(organization_id))).scalar_one())
+
     async def _check_room(self, sql: AsyncConnection, caller: Caller, size: int) -> None:
         c, gigabytes = documents.c, caller.limits.storage_gb
         # Serialized: parallel uploads would all see the same free space.
         organization = select(organizations.c.id).where(organizations.c.id == caller.organization_id)
         await sql.execute(organization.with_for_update(key_share=True))
         owned = c.organization_id == caller.organization_id
-        used = select(func.coalesce(func.sum(c.size), 0)).where(owned)
-        if (await sql.execute(used)).scalar_one() + size > gigabytes * _GIGABYTE:
+        used = (await sql.execute(_stored(caller.organization_id))).scalar_one()
+        if used + size > gigabytes * _GIGABYTE:
             raise problem(402, f"Your plan's {gigabytes} GB of document storage are used up.")
         unread = select(func.count()).select_from(documents).join(_JOBS, _JOBS.c.id == c.job_id)
         waiting = unread.where(owned, _JOBS.c.state.in_(("waiting", "running")))
@@ -305,3 +320,9 @@ class Workspace:
         if row is None:
             raise problem(404, NOT_FOUND)
         return row
+
+
+def _stored(organization_id: UUID) -> Select[Any]:
+    """The query of the bytes of an organization's documents."""
+    c = documents.c
+    return select(func.coalesce(func.sum(c.size), 0)).where(c.organization_id == organization_id)

@@ -34,14 +34,14 @@ function list(bullets, kind = "ul") {
   return el(kind, {}, ...bullets.map((text) => el("li", {}, text)));
 }
 
-/** The part of the full size at which a slide's text fits, by the lines that it fills. */
+/** The size at which a slide's text fits, by the lines that it fills: few of them are larger, as in exports. */
 function fit(slide) {
   const filled = (texts, symbols) => texts.reduce((sum, text) => sum + Math.max(1, Math.ceil(text.length / symbols)), 0);
   let lines = 0;
   if (["table", "chart"].includes(slide.layout) && slide.table) lines = slide.layout === "chart" && slide.chart ? 0 : slide.table.rows.slice(0, 9).length * 0.85 + 1;
   else if (slide.layout === "two_columns") lines = Math.max(0, ...slide.columns.map((each) => 1 + filled(each.bullets, SYMBOLS / 2)));
   else lines = filled([...slide.bullets ?? [], ...slide.layout === "closing" ? slide.sources ?? [] : []], SYMBOLS);
-  return lines <= LINES ? 1 : Math.max(0.42, Math.sqrt(LINES / lines)); // smaller text has more symbols in a line, too
+  return lines ? Math.min(1.15, Math.max(0.42, Math.sqrt(LINES / lines))) : 1; // smaller text has more symbols in a line, too
 }
 
 function drawTable(table) {

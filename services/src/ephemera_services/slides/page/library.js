@@ -73,12 +73,20 @@ async function refreshUsage() {
     $("usage").replaceChildren(); // Redis is down: the quota is not known
     return;
   }
-  const { limits, used, reserved } = usage;
+  const { limits, used, reserved, storage_bytes: stored } = usage;
   const meters = [
     quota("presentations this month", used.presentations + reserved.presentations, limits.max_presentations_per_month),
     quota("AI tokens this month", used.tokens + reserved.tokens, limits.ai_tokens_per_month),
+    quota("MB of documents", Math.ceil(stored / 1e6), limits.storage_gb * 1000),
   ];
-  $("usage").replaceChildren(el("p", {}, `Plan: ${limits.plan_name}`), ...meters);
+  const plan = el("p", { className: limits.subscription_status === "past_due" ? "overdue" : "" }, `Plan: ${limits.plan_name}, ${subscription(limits)}`);
+  $("usage").replaceChildren(plan, ...meters);
+}
+
+function subscription({ subscription_status: status, period_end: end }) {
+  const text = { active: "active", trialing: "on trial", past_due: "payment overdue: no new work until it is settled" }[status];
+  if (!end) return text;
+  return new Date(end) < new Date() ? `ended on ${day(end)}` : `${text}, ${status === "trialing" ? "until" : "renews on"} ${day(end)}`;
 }
 
 function quota(name, used, limit) {

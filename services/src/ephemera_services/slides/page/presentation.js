@@ -64,7 +64,10 @@ function onProgress(event) {
     return;
   }
   showProgress(event.progress_pct);
-  if (event.event_type === "outline_ready") deck.titles = event.titles;
+  if (event.event_type === "outline_ready") { // a writer may need more slides than were asked for, or fewer
+    deck.titles = event.titles;
+    deck.row.slides_total = event.titles.length;
+  }
   if (event.event_type === "slide_started") $("state").textContent = `Writing: ${event.slide_title}`;
   if (event.event_type === "slide_completed") placeSlide(event);
   if (event.event_type === "generation_done") {
