@@ -19,6 +19,7 @@ from ephemera_services.runtime import DEMO_PASSWORD
 from ephemera_services.slides import catalogue
 from ephemera_services.slides.keys import SESSIONS
 from tests.defects.service_apps import opened
+from tests.defects.slides_accounts import sign_in
 from tests.services.services import Served
 from tests.services.slides_users import (
     ADMIN,
@@ -101,6 +102,57 @@ async def test_two_administrators_cannot_delete_each_other(server: Valkey, postg
             assert len(await accounts.list(organization)) == 1
 
 
+def test_users_change_their_own_password(root: Person, slides: Served) -> None:
+    """With the old one; other sessions end, this one goes on, and only the new password signs in."""
+    one = _newcomer(root, "viewer")
+    other = Person(slides, one.email)
+    key = {"x-api-key": Person(slides).want(201, "POST", "/api-keys", json={"name": "k"})["key"]}
+    fresh = "another horse battery"
+    form = {"current_password": DEMO_PASSWORD, "new_password": fresh}
+    one.want(403, "PUT", "/auth/password", json={**form, "current_password": "not this one"})
+    one.want(422, "PUT", "/auth/password", json={**form, "new_password": "short"})
+    assert slides.client.put("/auth/password", json=form).status_code == 401
+    assert slides.client.put("/auth/password", headers=key, json=form).status_code == 403
+    assert one.want(200, "PUT", "/auth/password", json=form) == {"sessions_ended": 2}
+    assert one.ask("GET", "/usage").status_code == 200
+    assert other.ask("GET", "/usage").status_code == 401
+    assert slides.client.post("/auth/login", json=credentials(one.email)).status_code == 401
+    assert slides.client.post("/auth/login", json=credentials(one.email, fresh)).status_code == 200
+
+
+async def test_wrong_current_passwords_are_limited(server: Valkey, postgres: Postgres) -> None:
+    """Who has a session and guesses the password is stopped by the limit of sign-ins."""
+    limit = {"EPHEMERA_SLIDES_WRONG_PASSWORDS_PER_HOUR": "3"}
+    async with opened("slides", server, postgres, limit) as app:
+        user = await sign_in(app, EDITOR)
+        form = {"current_password": "not this one", "new_password": "another horse battery"}
+        codes = [(await user.ask("PUT", "/auth/password", json=form)).status_code for _ in range(4)]
+        assert codes == [403, 403, 403, 429]
+        assert (await app.ask("POST", "/auth/login", json=credentials(EDITOR))).status_code == 429
+
+
+async def test_a_password_that_is_changed_starts_no_session(server: Valkey, postgres: Postgres) -> None:
+    """A sign-in whose password was right, and has been changed since it was checked, is refused."""
+    async with opened("slides", server, postgres) as app:
+        user, accounts = await sign_in(app, EDITOR), app.service.accounts
+        form = {"current_password": DEMO_PASSWORD, "new_password": "another horse battery"}
+        verified, go = asyncio.Event(), asyncio.Event()
+        start = accounts._start_session
+
+        async def late(*arguments: Any) -> Any:
+            if not verified.is_set():
+                verified.set()
+                await go.wait()
+            return await start(*arguments)
+
+        accounts._start_session = late
+        signing_in = asyncio.create_task(app.ask("POST", "/auth/login", json=credentials(EDITOR)))
+        await verified.wait()
+        await user.want(200, "PUT", "/auth/password", json=form)
+        go.set()
+        assert (await signing_in).status_code == 401
+
+
 def test_open_sockets_of_a_blocked_user_end(root: Person) -> None:
     """An open socket of a user who is blocked gets nothing more, by session or by key."""
     one = _newcomer(root)
@@ -142,6 +194,10 @@ def test_a_new_plan_holds_from_the_next_request(slides: Served, slides_again: Se
     answer = ivan.ask("GET", "/auth/me", slides_again)
     assert answer.json()["requests_per_minute"] == 250
     assert '"user";q=250' in answer.headers["ratelimit-policy"]
+    set_plan(ivan, "pro")
+    answer = ivan.ask("GET", "/auth/me", slides_again)
+    assert answer.json()["requests_per_minute"] == 60
+    assert '"user";q=60' in answer.headers["ratelimit-policy"]
     set_plan(ivan, "free")
     answers = [ivan.ask("GET", "/auth/me", slides_again) for _ in range(21)]  # two minutes' worth, and one
     refused = [answer for answer in answers if answer.status_code == 429]
@@ -167,6 +223,43 @@ def test_a_key_is_kept_as_a_digest_and_has_its_owners_role(
         rows = str(sql.execute("SELECT * FROM slides.api_keys").fetchall())
     assert made["key"] not in rows
     assert made["key"].removeprefix("sk_") not in rows
+
+
+@pytest.mark.parametrize(("wanted", "allowed", "measure"), [(1, 5, "presentations"), (50, 4, "tokens")])
+async def test_a_months_quota_is_not_exceeded(
+    server: Valkey, postgres: Postgres, wanted: int, allowed: int, measure: str
+) -> None:
+    """What is reserved counts, so many at once do not exceed it; the refusal says which quota it is."""
+    async with opened("slides", server, postgres) as app:
+        ivan = await sign_in(app, FREE)
+        form = {"topic": "Quota", "slides": wanted}
+        answers = await asyncio.gather(
+            *(ivan.ask("POST", "/presentations", json=form) for _ in range(allowed + 2))
+        )
+        refused = [answer for answer in answers if answer.status_code == 402]
+        assert sorted(answer.status_code for answer in answers) == [202] * allowed + [402] * 2
+        assert all(
+            f"The {measure} of your plan free are used up" in each.json()["detail"] for each in refused
+        )
+
+
+def test_sec10_all_keys_of_a_user_share_one_limit(root: Person, slides_queue: Valkey) -> None:
+    """Each key counts its own requests in Redis, and its owner's counter has those of all keys."""
+    one = _newcomer(root)
+    keys = [one.want(201, "POST", "/api-keys", json={"name": name}) for name in "ab"]
+    slides = one.served
+    for made, requests in zip(keys, (2, 3), strict=True):
+        for _ in range(requests):
+            assert slides.client.get("/auth/me", headers={"x-api-key": made["key"]}).status_code == 200
+    counted = [_counted(slides_queue, f"ratelimit:{made['api_key_id']}:*") for made in keys]
+    assert counted == [2, 3]
+    assert _counted(slides_queue, f"ratelimit:user:{one.account['user_id']}:*") == 7, "and both POSTs"
+
+
+def _counted(queue: Valkey, pattern: str) -> int:
+    """The sum of a subject's counters: a test may run across the boundary of a minute."""
+    keys = cast("list[str]", queue.ask("KEYS", pattern))
+    return sum(int(cast("str", queue.ask("GET", key))) for key in keys)
 
 
 def test_a_session_is_as_designed(anna: Person, slides_queue: Valkey) -> None:

@@ -1,16 +1,11 @@
-"""The page of slides in a real browser: from the sign-in to a deck that is edited, exported and shared.
-
-With EPHEMERA_SCREENSHOTS, a folder, the tests also save pictures of it.
-"""
+"""The page of slides in a real browser: from the sign-in to a deck that is edited, exported and shared."""
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 from uuid import uuid4
 
 import httpx
@@ -23,15 +18,11 @@ from ephemera_services.slides import DEMO_DOCUMENT
 from ephemera_services.slides.themes import THEMES
 from tests.browsers import running_browser
 from tests.services.services import Served
+from tests.services.slides_pages import inspect, open_deck, playwright, presentation, sign_in, visiting
 from tests.services.slides_processes import Model
-from tests.services.slides_users import ADMIN, EDITOR, VIEWER, Person
+from tests.services.slides_users import ADMIN, VIEWER, Person
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytestmark = pytest.mark.usefixtures("slides_worker")
-
-SCREENSHOTS = os.environ.get("EPHEMERA_SCREENSHOTS")
-DESK, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
-LOOKS = (("light", DESK), ("dark", DESK), ("phone", PHONE), ("phone-dark", PHONE))
 
 
 @pytest.fixture(scope="module")
@@ -43,37 +34,9 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def page(browser: Any, slides: Served) -> Iterator[Any]:
-    """The page in a profile of its own, which has no error and asks no other host."""
-    errors: list[str] = []
-    hosts: set[str] = set()
-    with browser.new_context(viewport=DESK) as context:
-        page = context.new_page()
-        page.set_default_timeout(60_000)
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("request", lambda request: hosts.add(urlsplit(request.url).netloc))
-        page.goto(slides.url + "/")
-        yield page
-    assert errors == []
-    assert hosts <= {urlsplit(slides.url).netloc, ""}
-
-
-def _sign_in(page: Any, email: str = EDITOR, password: str = DEMO_PASSWORD) -> None:
-    page.get_by_label("Organization").fill("Company")
-    page.get_by_label("E-mail").fill(email)
-    page.get_by_label("Password").fill(password)
-    page.get_by_role("button", name="Sign in").click()
-
-
-def _inspect(page: Any, name: str) -> None:
-    """In light, dark and on a phone nothing is wider than the screen; save pictures if they are wanted."""
-    for look, size in LOOKS:
-        page.emulate_media(color_scheme="dark" if "dark" in look else "light", reduced_motion="reduce")
-        page.set_viewport_size(size)
-        page.wait_for_function(f"innerWidth === {size['width']}")
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (name, look)
-        if SCREENSHOTS is not None:
-            page.screenshot(path=Path(SCREENSHOTS) / f"{name}-{look}.png")
-    page.set_viewport_size(DESK)
+    """The page, opened."""
+    with visiting(browser, slides.url) as opened:
+        yield opened
 
 
 def test_a_presentation_from_sign_in_to_download(
@@ -81,12 +44,12 @@ def test_a_presentation_from_sign_in_to_download(
 ) -> None:
     """The bar moves while slides are written, is right again after a reload, and the PPTX opens."""
     expect = playwright.expect
-    _sign_in(page, password="not the password")
+    sign_in(page, password="not the password")
     expect(page.get_by_role("alert").filter(has_text="Wrong")).to_contain_text(
         "Wrong organization, address or password"
     )
-    _inspect(page, "sign-in")
-    _sign_in(page)
+    inspect(page, "sign-in")
+    sign_in(page)
     expect(page.locator("#generate")).to_be_visible()
 
     file = tmp_path / "whales.txt"
@@ -112,7 +75,7 @@ def test_a_presentation_from_sign_in_to_download(
     expect(page.locator("#thumbs .coming")).to_have_count(2)
     width = "name => document.querySelector(`#thumbs ${name} .slide`).clientWidth"
     assert page.evaluate(width, ".coming") == page.evaluate(width, ".written")
-    _inspect(page, "progress")
+    inspect(page, "progress")
     slides_model.open.set()
     expect(page.locator("#state")).to_have_text("Done.")
     expect(written).to_have_count(4)
@@ -136,18 +99,13 @@ def test_a_presentation_from_sign_in_to_download(
     expect(page.get_by_label("E-mail")).to_be_visible()
 
 
-def _open(page: Any, slides: Served, presentation_id: str) -> None:
-    page.goto(f"{slides.url}/#/p/{presentation_id}")
-    playwright.expect(page.locator("#stage h2")).to_be_visible()
-
-
 def test_slides_are_edited_reordered_rewritten_and_deleted(page: Any, slides: Served, anna: Person) -> None:
     """What is saved is there after a reload, also what was left without Save; the preview follows."""
     expect = playwright.expect
-    made = _presentation(anna, "Herons by keyboard", 3)
-    _sign_in(page)
+    made = presentation(anna, "Herons by keyboard", 3)
+    sign_in(page)
     expect(page.locator("#presentations")).to_contain_text("Herons by keyboard")
-    _open(page, slides, made)
+    open_deck(page, slides, made)
     page.locator("#stage").focus()
     page.keyboard.press("ArrowRight")
     expect(page.locator("#position")).to_have_text("2 / 3")
@@ -162,7 +120,7 @@ def test_slides_are_edited_reordered_rewritten_and_deleted(page: Any, slides: Se
     form.get_by_role("button", name="Save").click()
     expect(page.locator("#saved")).to_have_text("Saved")
     form.get_by_role("textbox", name="Speaker notes").fill("Pause here.")
-    _inspect(page, "editor")
+    inspect(page, "editing")
     page.get_by_role("button", name="Next slide").click()
     expect(page.locator("#position")).to_have_text("3 / 3")
 
@@ -194,18 +152,18 @@ def test_slides_are_edited_reordered_rewritten_and_deleted(page: Any, slides: Se
 def test_a_link_is_shared_and_withdrawn(page: Any, browser: Any, slides: Served, anna: Person) -> None:
     """Who is signed out opens it, without notes; after it is withdrawn it opens nothing."""
     expect = playwright.expect
-    made = _presentation(anna, "Egrets to share", 3)
-    _sign_in(page)
+    made = presentation(anna, "Egrets to share", 3)
+    sign_in(page)
     expect(page.locator("#presentations")).to_contain_text("Egrets to share")
-    _open(page, slides, made)
-    _inspect(page, "deck")
+    open_deck(page, slides, made)
+    inspect(page, "viewer")
     page.get_by_role("button", name="Share", exact=True).click()
     dialog = page.get_by_role("dialog", name="Share")
     dialog.get_by_label("Expires").select_option("In a week")
     dialog.get_by_role("button", name="Create the link").click()
     expect(dialog.locator("#share-about")).to_contain_text("Open until")
     link = dialog.get_by_label("Public link").input_value()
-    _inspect(page, "share")
+    inspect(page, "share")
     with browser.new_context() as stranger:
         opened = stranger.new_page()
         opened.goto(link)
@@ -225,12 +183,12 @@ def test_the_library_is_searched_and_a_job_is_cancelled(
 ) -> None:
     """A search finds what slides say; a cancelled presentation says so, and keeps what was written."""
     expect = playwright.expect
-    _presentation(anna, "Bitterns in reeds", 2, theme="meadow")
-    _presentation(anna, "Storks on chimneys", 2, theme="night")
-    _sign_in(page)
+    presentation(anna, "Bitterns in reeds", 2, theme="meadow")
+    presentation(anna, "Storks on chimneys", 2, theme="night")
+    sign_in(page)
     cards = page.locator("#presentations li")
     expect(cards.filter(has_text="Storks")).to_have_count(1)
-    _inspect(page, "library")
+    inspect(page, "search")
     page.get_by_label("Search the library").fill("bitterns")
     expect(cards).to_have_count(1)
     expect(cards).to_contain_text("Bitterns in reeds")
@@ -254,12 +212,13 @@ def test_the_library_is_searched_and_a_job_is_cancelled(
 def test_viewers_look_and_change_nothing(page: Any, slides: Served, anna: Person) -> None:
     """Who may only read sees the slides and notes, and no control that would be refused."""
     expect = playwright.expect
-    made = _presentation(anna, "Grebes for viewers", 2)
-    _sign_in(page, VIEWER)
+    made = presentation(anna, "Grebes for viewers", 2)
+    sign_in(page, VIEWER)
     expect(page.locator("#presentations")).to_contain_text("Grebes for viewers")
     expect(page.locator("#generate")).to_be_hidden()
-    expect(page.get_by_role("link", name="Settings")).to_be_hidden()
-    _open(page, slides, made)
+    page.get_by_role("link", name="Settings").click()
+    expect(page.locator("#settings h2")).to_have_text(["Password"])
+    open_deck(page, slides, made)
     expect(page.locator("#notes")).to_have_text("Say 1.")
     for name in ("Edit slide", "Share", "Export", "Delete", "Rename"):
         expect(page.get_by_role("button", name=name, exact=True)).to_be_hidden()
@@ -268,7 +227,7 @@ def test_viewers_look_and_change_nothing(page: Any, slides: Served, anna: Person
 def test_settings_are_for_users_keys_and_the_brand(page: Any, slides: Served) -> None:
     """An administrator adds, changes and deletes a user, creates and revokes a key, and sets colours."""
     expect = playwright.expect
-    _sign_in(page, ADMIN)
+    sign_in(page, ADMIN)
     page.get_by_role("link", name="Settings").click()
     email = f"{uuid4().hex[:8]}@company.example"
     page.get_by_label("E-mail of the new user").fill(email)
@@ -279,7 +238,7 @@ def test_settings_are_for_users_keys_and_the_brand(page: Any, slides: Served) ->
     expect(page.locator("#toasts")).to_contain_text("the new role applies")
     line.get_by_role("button", name="Block").click()
     expect(line).to_contain_text("blocked")
-    _inspect(page, "settings")
+    inspect(page, "settings")
     line.get_by_role("button", name="Delete").click()
     page.get_by_role("alertdialog").get_by_role("button", name="Delete").click()
     expect(line).to_have_count(0)
@@ -300,6 +259,28 @@ def test_settings_are_for_users_keys_and_the_brand(page: Any, slides: Served) ->
     expect(page.get_by_label("Accent")).to_have_value("#00aa55")
     page.get_by_role("button", name="Remove the brand kit").click()
     expect(page.get_by_role("button", name="Remove the brand kit")).to_have_count(0)
+
+
+def test_users_change_their_password_in_the_settings(page: Any, slides: Served) -> None:
+    """The session goes on, and the quotas show the storage and the subscription."""
+    expect = playwright.expect
+    root, email = Person(slides, ADMIN), f"{uuid4().hex[:8]}@company.example"
+    form = {"email": email, "password": DEMO_PASSWORD, "role": "editor"}
+    root.want(201, "POST", "/admin/users", json=form)
+    sign_in(page, email)
+    expect(page.locator("#usage p")).to_have_text("Plan: enterprise, active")
+    expect(page.locator("#usage")).to_contain_text("1,000,000 MB of documents")
+    page.get_by_role("link", name="Settings").click()
+    page.get_by_label("Current password").fill("not this one")
+    page.get_by_label("New password").fill("another horse battery")
+    page.get_by_role("button", name="Change password").click()
+    expect(page.get_by_role("alert").filter(has_text="not your")).to_be_visible()
+    page.get_by_label("Current password").fill(DEMO_PASSWORD)
+    page.get_by_role("button", name="Change password").click()
+    expect(page.locator("#toasts")).to_contain_text("Your password is changed")
+    page.get_by_role("button", name="Sign out").click()
+    sign_in(page, email, "another horse battery")
+    expect(page.locator("#generate")).to_be_visible()
 
 
 def test_every_field_has_a_label_and_themes_their_colours(page: Any) -> None:
@@ -345,14 +326,14 @@ def test_the_page_has_the_charts_of_exports(
 ) -> None:
     """Numbers are those that the server read, to scale from a zero line; what it cannot tell is a table."""
     expect = playwright.expect
-    made = _presentation(anna, "Balance of the heronry", 1)
+    made = presentation(anna, "Balance of the heronry", 1)
     slide_id = anna.want(200, "GET", f"/presentations/{made}")["slides"][0]["slide_id"]
     table = {"header": ["Company", "Result"], "rows": [["Heron", cells[0]], ["Egret", cells[1]]]}
     change = {"layout": "chart", "table": table}
     edited = anna.want(200, "PATCH", f"/presentations/{made}/slides/{slide_id}", json=change)
-    _sign_in(page)
+    sign_in(page)
     expect(page.locator("#presentations")).to_contain_text("Balance")
-    _open(page, slides, made)
+    open_deck(page, slides, made)
     stage = page.locator("#stage")
     if texts is None:
         assert edited["chart"] is None
@@ -369,10 +350,4 @@ def test_the_page_has_the_charts_of_exports(
     else:
         assert middle == pytest.approx(bottom, abs=1)
         assert (bottom - below) * 4 == pytest.approx(middle - above, abs=3)
-    _inspect(page, "chart")
-
-
-def _presentation(person: Person, topic: str, slides: int, **more: Any) -> str:
-    begun = person.begin(topic, slides, **more)
-    assert person.finished(begun["job_id"])["state"] == "done"
-    return begun["presentation_id"]
+    inspect(page, "chart")

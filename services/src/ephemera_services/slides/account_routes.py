@@ -22,6 +22,7 @@ from ephemera_services.slides.forms import (
     KeyView,
     NewKey,
     NewUser,
+    PasswordForm,
     RoleForm,
     SessionsEnded,
     SignInForm,
@@ -71,6 +72,24 @@ async def me(caller: Reader) -> AccountView:
     """The caller's role, and the limits of their organization."""
     who = {name: getattr(caller, name) for name in ("user_id", "organization_id", "role")}
     return AccountView(**who, **asdict(caller.limits))
+
+
+@router.put("/auth/password", responses=problems(403, 404, 409, 429))
+async def change_password(
+    form: PasswordForm, caller: Reader, request: Request, handle: Handle
+) -> SessionsEnded:
+    """Change the caller's own password: all their sessions end, and this browser gets a new one."""
+    if caller.key_id is not None:
+        raise problem(403, "A key cannot change the password of its owner; sign in.")
+    service = caller.service
+    organization, email, stored = await service.accounts.credentials(caller.user_id)
+    attempt = await service.gate.begin_sign_in(f"{organization}\n{email}", request.scope)
+    if not await service.passwords.verify(form.current_password.get_secret_value(), stored):
+        raise problem(403, "This is not your password.")
+    await service.gate.sign_in_succeeded(attempt)
+    address, password = service.gate.address(request.scope), form.new_password.get_secret_value()
+    ended = await service.accounts.change_password(caller.user_id, password, address, handle)
+    return SessionsEnded(sessions_ended=ended)
 
 
 @router.post("/api-keys", status_code=201, responses=problems(402, 403, 409, 429))

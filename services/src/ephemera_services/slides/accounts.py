@@ -105,9 +105,39 @@ class Accounts:
         matches = await self._passwords.verify(password, None if known is None else known.password_hash)
         if known is None or not matches:
             return None
-        sign_in = await handle.begin_sign_in(str(known.id))
-        account = await self._read(users.c.id == known.id)
-        if account is None or account.blocked:
+        return await self._start_session(known.id, known.password_hash, ip, handle)
+
+    async def change_password(
+        self, user_id: UUID, password: str, ip: str, handle: RequestSession[CachedSession]
+    ) -> int:
+        """Set a password and end all sessions; the number of sessions. The caller gets a new one."""
+        password_hash = await self._passwords.hash(password)
+        changed = update(users).where(users.c.id == user_id).values(password_hash=password_hash)
+        async with self._engine.begin() as sql:
+            await sql.execute(changed)
+            await self.sign_outs.add(sql, user_id)
+        ended = await self.sign_outs.end(user_id)
+        await self._start_session(user_id, password_hash, ip, handle)
+        return ended
+
+    async def credentials(self, user_id: UUID) -> tuple[str, str, str]:
+        """A user's organization and address, which a sign-in names, and the hash of their password."""
+        query = select(organizations.c.name, users.c.email, users.c.password_hash).join(organizations)
+        async with self._engine.connect() as sql:
+            row = (await sql.execute(query.where(users.c.id == user_id))).one_or_none()
+        if row is None:
+            raise problem(404, "Your account was just deleted.")
+        return row.name, row.email, row.password_hash
+
+    async def _start_session(
+        self, user_id: UUID, password_hash: str, ip: str, handle: RequestSession[CachedSession]
+    ) -> Account | None:
+        """Start a session for a password that was right; None if it has changed since, 403 if blocked."""
+        c, sign_in = users.c, await handle.begin_sign_in(str(user_id))
+        account = await self._read(and_(c.id == user_id, c.password_hash == password_hash))
+        if account is None:
+            return None
+        if account.blocked:
             raise problem(403, "This account is blocked.")
         now = datetime.now(UTC)
         session = CachedSession(

@@ -39,6 +39,7 @@ class Slides:
     gate: Gate
     plans: Plans
     accounts: Accounts
+    passwords: Passwords
     api_keys: ApiKeys
     streams: OpenStreams
     workspace: Workspace
@@ -67,6 +68,7 @@ async def open_slides(settings: Settings, resources: Resources) -> AsyncIterator
             gate=Gate(store, settings),
             plans=Plans(engine, store, retries),
             accounts=Accounts(engine, store, passwords),
+            passwords=passwords,
             api_keys=ApiKeys(engine),
             streams=OpenStreams(settings.streams_per_user),
             workspace=workspace,

@@ -1,5 +1,5 @@
 "use strict";
-// Settings: the users of the organization and its brand kit for administrators, and the API keys of editors.
+// Settings: one's password; the API keys of editors; the users of the organization and its brand kit for administrators.
 
 const ROLES = { viewer: "Viewer", editor: "Editor", admin: "Administrator" };
 
@@ -9,8 +9,9 @@ const openSettings = guarded(async () => {
   const [users, keys] = await Promise.all([isAdmin ? ask("GET", "admin/users") : null, ask("GET", "api-keys")]);
   const panels = [];
   if (users) panels.push(panel("Users", rows(users.users.map(userLine)), userForm()));
-  if (has("api_access")) panels.push(panel("API keys", rows(keys.keys.map(keyLine), "You have no keys."), keyForm()));
+  if (has("api_access") && canEdit()) panels.push(panel("API keys", rows(keys.keys.map(keyLine), "You have no keys."), keyForm()));
   if (isAdmin && has("brand_kit")) panels.push(panel("Brand kit", brandForm()));
+  panels.push(panel("Password", passwordForm()));
   if (session.me) $("settings").replaceChildren(...panels);
 });
 
@@ -73,6 +74,21 @@ function userForm() {
     await ask("POST", "admin/users", values);
     toast(`${values.email} can sign in.`, "good");
     await openSettings();
+  });
+}
+
+// --- the password -----------------------------------------------------------------------------------------
+
+function passwordForm() {
+  const field = (more) => el("input", { type: "password", maxLength: 128, required: true, ...more });
+  return settingsForm({
+    current_password: ["Current password", field({ autocomplete: "current-password" })],
+    new_password: ["New password", field({ minLength: 10, autocomplete: "new-password" })],
+  }, "Change password", async (values, form) => {
+    const { sessions_ended: ended } = await ask("PUT", "auth/password", values);
+    form.reset();
+    toast(ended > 1 ? "Your password is changed, and you are signed out everywhere else." : "Your password is changed.", "good");
+    session.sockets?.close(); // it was opened by the session that has ended; it opens again
   });
 }
 

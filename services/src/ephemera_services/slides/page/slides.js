@@ -26,7 +26,7 @@ async function route() {
   if (found) {
     show("presentation-view");
     await openPresentation(found[1]);
-  } else if (location.hash === "#/settings" && canEdit()) {
+  } else if (location.hash === "#/settings") {
     closePresentation();
     show("settings-view");
     await openSettings();
@@ -43,7 +43,6 @@ window.addEventListener("hashchange", route);
 async function signedIn(me) {
   session.me = me;
   $("account").hidden = false;
-  $("settings-open").hidden = !canEdit();
   $("who").textContent = localStorage.getItem(WHO) ?? me.role;
   listen();
   if (me.features.includes("brand_kit")) session.brand = await ask("GET", "brand-kit").catch(() => null);
