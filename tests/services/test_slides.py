@@ -45,6 +45,8 @@ def test_from_an_upload_to_files_that_open(anna: Person, slides_model: Model, sl
     begun = anna.begin("Whales at sea", 4, document_ids=[document_id], audience="Sailors")
     messages = list(anna.events(begun["job_id"]))
     assert slide_events(messages) == every_slide(4)
+    outlines = [message.data for message in messages if message.data.get("event_type") == "outline_ready"]
+    assert [len(outline["titles"]) for outline in outlines] == [4]
     assert [message.name for message in messages][-1] == "end"
     assert messages[-2].data["event_type"] == "generation_done"
     percents = [message.data["progress_pct"] for message in messages if "progress_pct" in message.data]

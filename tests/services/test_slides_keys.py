@@ -12,6 +12,7 @@ from ephemera.keyspace import Role
 from ephemera.operations.audit import audit
 from ephemera.operations.documentation import as_markdown
 from ephemera_services.slides import catalogue
+from ephemera_services.slides.keys import OUTLINES, PROGRESS
 from tests.cli.commands import ephemera
 from tests.services.services import Served
 from tests.services.slides_users import FREE, VIEWER, Person, administrator, set_plan
@@ -45,6 +46,26 @@ def test_the_designs_keys_are_declared_as_designed(
     (space,) = [each for each in catalogue if each.pattern == pattern]
     assert (space.kind, space.role) == (kind, role)
     assert space.lifetime.milliseconds == (None if seconds is None else seconds * 1000)
+
+
+def test_streams_and_similarities_are_bounded_as_designed() -> None:
+    """A progress stream has at most 200 entries, and an outline is used for topics that are 0.95 alike."""
+    assert PROGRESS.max_entries == 200
+    assert OUTLINES.match_policy.threshold == 0.95
+
+
+@pytest.mark.parametrize(
+    ("role", "lines"),
+    [
+        ("queue", ("maxmemory-policy noeviction", "appendonly yes", "appendfsync everysec")),
+        ("cache", ("maxmemory-policy allkeys-lru", 'save ""')),
+    ],
+)
+def test_servers_are_configured_by_role(role: str, lines: tuple[str, ...]) -> None:
+    """The queue's never evicts and writes a log, the cache's evicts and saves nothing; both have keys."""
+    configuration = ephemera("server-config", "--role", role).out.splitlines()
+    assert set(lines) <= set(configuration)
+    assert any(space.role == role for space in catalogue)
 
 
 def test_the_page_is_made_from_the_catalogue() -> None:
