@@ -69,6 +69,13 @@ async def test_a_cursor_ends_with_its_version(client: Client) -> None:
     await client.ask("GET", "/feed/users/carla", status=410, params={"cursor": cursor})
 
 
+async def test_a_lock_that_another_program_wrote_stops_no_reader(client: Client) -> None:
+    """A key of another type in place of the lock: the feed is read without it."""
+    await _seven_items(client, "lucy")
+    await client.aggregator.store.client("queue").call("HSET", "lock:feed:{lucy}", "another", "type")
+    assert len((await client.feed("lucy"))["items"]) == len(TOPICS)
+
+
 async def test_near_duplicates_of_an_item_are_merged(client: Client) -> None:
     """Texts that differ in a small word are one insight of the item, which lists the others."""
     wire = "The crew capsule docked with the space station after a flight of two days"

@@ -2,8 +2,8 @@
 
 *Statuses.* UNAUTHENTICATED without a token (`access`), INVALID_ARGUMENT names the invalid field, NOT_FOUND
 means an unknown user, insight or item, FAILED_PRECONDITION a cursor of another version or a version that is
-not stored, UNAVAILABLE that the database is down. Any other exception is INTERNAL without details, and is
-logged.
+not stored, UNAVAILABLE that a database is down or refuses. Any other exception is INTERNAL without details,
+and is logged.
 
 *Messages.* The classes are built from `aggregator.binpb`, the compiled descriptor of `aggregator.proto`.
 Generated code would be tied to one version of protobuf. After a change of the file:
@@ -30,7 +30,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from ephemera.errors import ConnectionFailed
+from ephemera.errors import ConnectionFailed, ServerError
 from ephemera_services.feed.access import TokenInterceptor
 from ephemera_services.feed.forms import (
     BULK_BYTES,
@@ -53,7 +53,7 @@ _MAX_CALLS = 1000  # at once; others get RESOURCE_EXHAUSTED
 _GRACE = 10.0  # seconds for calls in progress at shutdown
 _MAX_IDLE = 300.0  # seconds for which a connection may have no call
 _MAX_AGE = 3600.0  # seconds of a connection; clients open another one, maybe to another process
-_UNAVAILABLE = (OperationalError, InterfaceError, PoolTimeout, ConnectionFailed)
+_UNAVAILABLE = (OperationalError, InterfaceError, PoolTimeout, ConnectionFailed, ServerError)
 
 
 class _UserForm(BaseModel):
@@ -249,7 +249,7 @@ def _handler(method: Callable[[Any], Awaitable[dict[str, Any]]], response: Any) 
             details = "this version of the feed is not stored; read the feed again"
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, details)
         except _UNAVAILABLE:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "the database is unavailable; try again")
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "a database is unavailable; try again")
         except Exception:
             logger.exception("uncaught exception")
             await context.abort(grpc.StatusCode.INTERNAL, "something went wrong, and was logged")

@@ -18,7 +18,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from ephemera.errors import ConnectionFailed, LockLost, LockTimeout
+from ephemera.errors import ConnectionFailed, LockLost, LockTimeout, ServerError
 from ephemera.patterns.locks import BoundLocks
 from ephemera.patterns.planner import PlannerTables
 from ephemera_services.feed.feeds import CacheUnavailable, Feed, FeedCache, Item
@@ -117,7 +117,7 @@ class FeedReader:
         try:
             async with self._locks.hold(user_id=user_id, timeout=_LOCK_TIMEOUT):
                 return await self._cached_or_built(user_id)
-        except (ConnectionFailed, LockTimeout, LockLost):
+        except (ConnectionFailed, ServerError, LockTimeout, LockLost):  # also for a lock that is not ours
             return await self._cached_or_built(user_id)
 
     async def _cached_or_built(self, user_id: str) -> Feed | None:
