@@ -67,7 +67,7 @@ async def test_commands_and_scripts_are_spans_by_pattern(
         "GET greeting:{user_id}",
         "locks_acquire lock:ingest:{schema}",
         "locks_release lock:ingest:{schema}",
-        "keyspace_write profile:{user_id}",
+        "keyspace_replace profile:{user_id}",
         "rate_limits_take limit:search:{subject}:{window_start}",
     }
     read = ended["GET greeting:{user_id}"]
