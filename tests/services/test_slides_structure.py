@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 from docx import Document
+from docx.enum.style import WD_STYLE_TYPE
 from pptx import Presentation
 from pptx.util import Inches
 from reportlab.pdfgen.canvas import Canvas
 
 from ephemera_services.slides.document_text import Chunk, UnreadableDocument, extract
-from ephemera_services.slides.text_structure import sentences
+from ephemera_services.slides.text_structure import sentences, text_blocks
 
 ROWS = [["Country", "GW"], ["UK", "14.7"], ["Germany", "8.5"]]
 
@@ -92,6 +93,36 @@ def test_docx_headings_are_found_by_the_names_of_their_styles() -> None:
         (0, "The title", "The title"),
         (1, "Costs", "They fell by 12 %."),
     ]
+
+
+@pytest.mark.parametrize(
+    "contents",
+    [
+        "# Contents\n\n- [Costs](#costs)\n- [Grid](#grid)\n\n",
+        "Inhaltsverzeichnis:\n\nCosts ........ 3\nGrid . . . . . . 12\n\n",
+        "# Table of contents\n\nCosts\t3\nGrid\t12\n\n",
+        "Costs of all kinds ............ iv\n\n",
+    ],
+)
+def test_tables_of_contents_are_not_read(contents: str) -> None:
+    """By their heading, or by the dots before the numbers of pages; a section that says something is."""
+    found = _text(f"{contents}# Costs\n\nThey fell to 3 ... 4 %.\n\n# Contents\n\nThe box had 4 books.\n")
+    assert _outline(found) == [
+        (1, "Costs", "They fell to 3 ... 4 %."),
+        (1, "Contents", "The box had 4 books."),
+    ]
+
+
+def test_tables_of_contents_of_docx_are_known_by_their_styles() -> None:
+    """Word writes them as paragraphs of styles of their own."""
+    document = Document()
+    for name, text in (("TOC Heading", "Overview"), ("toc 1", "Costs\t3"), ("toc 2", "Steel\t4")):
+        if name not in document.styles:
+            document.styles.add_style(name, WD_STYLE_TYPE.PARAGRAPH)
+        document.add_paragraph(text, style=name)
+    document.add_heading("Costs", 1)
+    document.add_paragraph("They fell.")
+    assert _outline(_saved(document)) == [(1, "Costs", "They fell.")]
 
 
 def test_pptx_titles_are_headings() -> None:
@@ -193,6 +224,35 @@ def test_sentences_do_not_end_at_abbreviations() -> None:
         "Да, т. е. так.",
         "Новое.",
     ]
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Die Stadtwerke haben 2025 einen Umsatz von 212,4 Mio. Euro erzielt.",
+        "Obwohl die Entgelte zum 1. Januar 2025 um 6 % sanken, blieb das Ergebnis stabil.",
+        "Der Park ging zwischen 3. Juni und 5. Juli ans Netz.",
+        "Im 3. Quartal wuchs er.",
+        "The U.S. Army met Acme Inc. in May.",
+        "It opened at 9 a.m. on Jan. 5.",
+    ],
+)
+def test_sentences_do_not_end_within_dates_and_amounts(sentence: str) -> None:
+    """Of a day and its month, an amount and its unit, or a name and its parts."""
+    assert sentences(f"Davor. {sentence} So it was.") == ["Davor.", sentence, "So it was."]
+
+
+def test_a_date_at_the_beginning_of_a_line_is_no_item() -> None:
+    """A paragraph that is wrapped before the day goes on; a numbered list has its items."""
+    (block,) = text_blocks("Der Park ging am\n3. Juni 2025 ans Netz.")
+    assert block.text == "Der Park ging am 3. Juni 2025 ans Netz."
+    assert [block.text for block in text_blocks("1. Juno\n2. Mars")] == ["Juno", "Mars"]
+
+
+def test_sentences_end_at_numbers_and_abbreviations_too() -> None:
+    """Before a capital letter, where no month and no article says otherwise."""
+    text = "The wait rose to 47. Patients complained. It closed at 9 p.m. The rest of them left."
+    assert len(sentences(text)) == 4
 
 
 @pytest.mark.parametrize(

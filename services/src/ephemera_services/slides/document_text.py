@@ -14,7 +14,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import islice, pairwise
 from typing import BinaryIO, TypedDict
 
 from ephemera_services.slides.markdown_text import prose
@@ -30,6 +30,12 @@ MAX_TEXT = 1_000_000
 _BLOCK = 65_536  # bytes
 _SPACES = re.compile(r"[ \t\u00a0]+")
 _ARCHIVE = b"PK\x03\x04"
+_CONTENTS = frozenset((
+    "contents", "table of contents", "inhalt", "inhaltsverzeichnis", "table des matières", "sommaire",
+    "índice", "contenido", "indice", "sommario", "spis treści", "obsah", "içindekiler", "περιεχόμενα",
+    "содержание", "оглавление",
+))  # fmt: skip
+"""Headings of tables of contents."""
 _OLD_OFFICE = b"\xd0\xcf\x11\xe0"  # also what an encrypted DOCX begins with
 _ACCEPTED = "Documents are PDF, DOCX, PPTX or plain text in UTF-8"
 
@@ -88,10 +94,33 @@ def extract(file: BinaryIO) -> list[Chunk]:
         blocks = _read("document", lambda: office_blocks(file))
     else:
         blocks = list(_limited(text_blocks(prose("".join(_text(file))))))
-    found = chunks(blocks)
+    found = chunks(_without_contents(blocks))
     if not found:
         raise UnreadableDocument("The document contains no text; is it a scan?")
     return found
+
+
+def _without_contents(blocks: list[Block]) -> list[Block]:
+    """Without tables of contents, which say nothing that the sections do not."""
+    headings = [at for at, block in enumerate(blocks) if block.level is not None or _names_contents(block)]
+    sections = [blocks[start:end] for start, end in pairwise([0, *headings, len(blocks)])]
+    return [block for section in sections if not _is_contents(section) for block in section]
+
+
+def _is_contents(section: list[Block]) -> bool:
+    """Whether it is named like one, and has no sentence, and no table but one of the numbers of pages."""
+    return (
+        bool(section)
+        and _names_contents(section[0])
+        and not any(
+            block.text.endswith((".", "!", "?")) or not all(row[-1].isdecimal() for row in block.rows or ())
+            for block in section[1:]
+        )
+    )
+
+
+def _names_contents(block: Block) -> bool:
+    return block.text.rstrip(" .:").casefold() in _CONTENTS
 
 
 def _read(kind: str, blocks: Callable[[], Iterable[Block]]) -> list[Block]:

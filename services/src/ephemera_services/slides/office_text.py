@@ -42,6 +42,8 @@ _STYLES = {f"{namespace}pStyle" for namespace in _NAMESPACES}
 _OUTLINE_LEVELS = {f"{namespace}outlineLvl" for namespace in _NAMESPACES}
 _SHAPE, _PLACEHOLDER = " sp", " ph"  # of PresentationML, in either of its namespaces
 _HEADING_STYLE = re.compile(r"heading ([1-9])", re.IGNORECASE)
+_CONTENTS_STYLE = re.compile(r"toc (?:heading|[1-9])", re.IGNORECASE)
+_CONTENTS = -1  # the level of what is left out: a table of contents
 _FALLBACK = "http://schemas.openxmlformats.org/markup-compatibility/2006 Fallback"  # repeats its Choice
 _STYLE_PART = "word/styles.xml"
 _SLIDE = re.compile(r"ppt/slides/slide(\d{1,6})\.xml")
@@ -152,7 +154,7 @@ class _XmlReader:
 
 
 class _StyleReader(_XmlReader):
-    """The styles that are headings: their ids depend on the language of the editor, their names do not."""
+    """The styles of headings and contents: their ids depend on the editor's language, their names do not."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -169,6 +171,8 @@ class _StyleReader(_XmlReader):
                 self.levels[self._style] = int(heading[1])
             elif value.lower() == "title":
                 self.levels[self._style] = 0
+            elif _CONTENTS_STYLE.fullmatch(value):
+                self.levels[self._style] = _CONTENTS
 
 
 class _BlockReader(_XmlReader):
@@ -230,7 +234,7 @@ class _BlockReader(_XmlReader):
             level = 1
         self._paragraph.clear()
         self._level = None
-        if not text or self._placeholder in ("sldNum", "ftr", "dt"):
+        if not text or level == _CONTENTS or self._placeholder in ("sldNum", "ftr", "dt"):
             return
         if self._tables and self._rows and self._rows[-1]:
             self._rows[-1][-1] = f"{self._rows[-1][-1]} {text}".strip()

@@ -18,13 +18,20 @@ from ephemera_services.slides.markdown_text import unmarked
 _HEADING = re.compile(r"(#{1,6})\s+(.+?)\s*#*")
 _UNDERLINE = re.compile(r"={3,}|-{3,}")
 _NUMBERED = re.compile(r"(\d{1,2}(?:\.\d{1,2})*)\.?\s+\S")
-_ITEM = re.compile(r"\s*(?:[-*+•▪–]|\d{1,3}[.)])\s+(?:\[[ xX]\]\s+)?(?=\S)")
+_MONTH = (
+    r"(?:Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember|Jänner|Feber)\b"
+)
+"""Of a language that writes a day as an ordinal, "3. Juni", and begins nouns with a capital letter."""
+_ITEM = re.compile(rf"\s*(?:[-*+•▪–]|\d{{1,3}}[.)](?!\s+{_MONTH}))\s+(?:\[[ xX]\]\s+)?(?=\S)")
 _CAPTION = re.compile(
     r"(?:(Table|Tabelle|Tab\.|Tableau|Tabla|Tabella|Tabela|Tabulka|Таблица|Tablo|Πίνακας)"
     r"|Figure|Fig\.|Abbildung|Abb\.|Figura|Rysunek|Rys\.|Obrázek|Obr\.|Рисунок|Рис\.|Şekil|Σχήμα)"
     r"\s*\d{1,3}[a-z]?\s*[.:–—-]\s*(\S.{0,200})",
     re.IGNORECASE,
 )
+_LEADER = re.compile(r"(?:[.·…]\s?){4,}\s*(?:\d{1,4}|[ivxlc]{1,7})\s*$")
+"""At the end of a line of a table of contents: dots, and the number of a page."""
+_MAX_ENTRY = 300  # characters of such a line
 _RULE = set(" :+-")  # what the line below the header of a table is made of
 _MAX_HEADING_WORDS = 9
 _MAX_HEADING = 80  # characters
@@ -35,13 +42,19 @@ _SENTENCE = re.compile(
 )
 _MAX_SENTENCE = 400  # characters; a longer one is cut
 _ABBREVIATION = re.compile(
-    r"(?:^|[\s(])(?:[^\W\d_]|Dr|Mr|Mrs|Ms|Prof|St|No|Nr|Fig|Figs|Tab|Sec|Ch|Eq|Vol|pp|Abb|Bd|vs|cf|ca|approx|e\.g|i\.e|z\.\s?B|"
-    r"d\.\s?h|bzw|ul|np|tj|tzn|čl|ул|им|см|напр|чел|гг|вв|руб|тыс|млн|млрд|стр|рис|табл|т\.\s?[едп])\.$",
+    r"(?:^|[\s(])(?:(?:[^\W\d_]\.)*[^\W\d_]|Dr|Mr|Mrs|Ms|Prof|St|No|Nr|Fig|Figs|Tab|Sec|Ch|Eq|Vol|pp|Abb|Bd|vs|cf|ca|approx|"
+    r"Inc|Ltd|Corp|Jan|Feb|Aug|Sept|Oct|Okt|Nov|Dec|Dez|Mio|Mrd|Tsd|inkl|ggf|bzgl|Sr|Sra|Dra|núm|pág|Sig|dott|pag|"
+    r"z\.\s?B|d\.\s?h|bzw|ul|np|tj|tzn|čl|ул|им|см|напр|чел|гг|вв|руб|тыс|млн|млрд|стр|рис|табл|т\.\s?[едп])\.$",
     re.IGNORECASE,
 )
-_MAY_END = re.compile(r"(?:\d\s*[^\W\d_]|руб|тыс|чел|гг|вв|млн|млрд|т\.\s?[едп])\.$")
+_MAY_END = re.compile(
+    r"(?:\d\s*[^\W\d_]|[ap]\.m|Inc|Ltd|Corp|Jan|Feb|Aug|Sept|Oct|Okt|Nov|Dec|Dez|руб|тыс|чел|гг|вв|млн|млрд|т\.\s?[едп])\.$"
+)
 """Abbreviations after which a capital letter begins a sentence: "in 6 h. Then", "в 2024 г. Затем"."""
 _MIN_SENTENCE = 4  # words before such a one
+_ORDINAL = re.compile(r"\b(?:am|zum|vom|im|der|die|das|dem|den|des|jede[mnrs]?)\s+\d{1,2}\.$", re.IGNORECASE)
+_DAY = re.compile(r"(?:^|\s)\d{1,2}\.$")
+_BEGINS_WITH_MONTH = re.compile(_MONTH)
 
 
 class Block(NamedTuple):
@@ -105,15 +118,23 @@ def _joined(parts: list[str]) -> Iterator[str]:
 
 
 def _goes_on(sentence: str, following: str) -> bool:
-    """Whether the last word of a sentence is an abbreviation within it."""
+    """Whether the last word of a sentence is an abbreviation or an ordinal number within it."""
+    end = sentence[-12:]
+    if _ORDINAL.search(end) or (_DAY.search(end) and _BEGINS_WITH_MONTH.match(following)):
+        return True
     if not is_abbreviated(sentence):
         return False
     is_long = len(sentence.split()) >= _MIN_SENTENCE
-    return not (is_long and following[:1].isupper() and _MAY_END.search(sentence[-12:]))
+    return not (is_long and following[:1].isupper() and _MAY_END.search(end))
 
 
 def _lines(part: str) -> list[str]:
-    return [line.rstrip() for line in part.splitlines() if line.strip()]
+    return [line.rstrip() for line in part.splitlines() if line.strip() and not _is_entry(line)]
+
+
+def _is_entry(line: str) -> bool:
+    """Whether a line is one of a table of contents."""
+    return len(line) <= _MAX_ENTRY and _LEADER.search(line) is not None
 
 
 def _is_heading(lines: list[str], following: list[str] | None) -> bool:
