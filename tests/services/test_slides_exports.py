@@ -12,11 +12,13 @@ import pytest
 from PIL import Image
 from pptx import Presentation
 from pptx.enum.chart import XL_LABEL_POSITION
+from pptx.enum.text import PP_ALIGN
 from pypdf import PdfReader
 
 from ephemera_services.slides.deck import MAX_TABLE_ROWS, Column, SlideContent, Table
 from ephemera_services.slides.pdf_export import render_pdf
 from ephemera_services.slides.pptx_export import render_pptx
+from ephemera_services.slides.share_page import share_page
 from ephemera_services.slides.slide_layout import HEIGHT, NAMES, SLOTS, WIDTH, place
 from ephemera_services.slides.text_fit import LINE, Measure, measure_for, wrap
 from ephemera_services.slides.themes import THEMES, BrandKit, Theme, branded, check_logo, contrast
@@ -344,3 +346,20 @@ def test_a_short_table_has_high_rows() -> None:
     assert placed is not None
     assert all(height > 1.3 * (placed.size * LINE + 16) for height in placed.heights)
     assert sum(placed.heights) <= placed.box.height
+
+
+def test_columns_of_figures_are_on_the_right() -> None:
+    """With their header, in every format; a column with a letter, or without a digit, is on the left."""
+    rows = [["Surgery", "16.4", "+8.6 %", "2 MW"], ["Emergency", "3.1", "–", "11 MW"]]
+    table = Table(header=["Department", "2026", "Change", "Power"], rows=rows)
+    slides = [SlideContent(layout="table", title="Revenue", table=table)]
+    drawn = Presentation(BytesIO(render_pptx("Revenue", slides, PAPER))).slides[0].placeholders[1].table
+    for row in drawn.rows:
+        sides = [cell.text_frame.paragraphs[0].alignment for cell in row.cells]
+        assert sides == [None, PP_ALIGN.RIGHT, PP_ALIGN.RIGHT, None]
+    page = pypdfium2.PdfDocument(render_pdf("Revenue", slides, PAPER))[0].get_textpage()
+    text = page.get_text_range()
+    right = [page.get_charbox(text.index(cell) + len(cell) - 1)[2] for cell in ("2026", "16.4", "3.1")]
+    assert max(right) - min(right) < 2
+    shown, _ = share_page("Revenue", slides, PAPER)
+    assert '<td class="figure">16.4</td><td class="figure">+8.6 %</td><td>2 MW</td>' in shown

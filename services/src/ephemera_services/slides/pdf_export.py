@@ -97,12 +97,13 @@ class _Page:
             elif number % 2 == 0:
                 self._fill(Box(table.box.x, y, table.box.width, height), theme.tint)
             x = table.box.x
-            for lines, width in zip(row, table.widths, strict=True):
+            for lines, width, right in zip(row, table.widths, table.are_figures, strict=True):
+                side, align = (x + width - CELL[0], "right") if right else (x + CELL[0], "left")
                 above = (height - len(lines) * table.size * LINE) / 2
                 for at, line in enumerate(lines):
                     top = y + above + at * table.size * LINE
                     style = (theme.on_primary, BOLD) if number == 0 else (theme.ink, REGULAR)
-                    self.line(line, x + CELL[0], top, table.size, style[0], font=style[1])
+                    self.line(line, side, top, table.size, style[0], font=style[1], align=align)
                 x += width
             y += height
 

@@ -119,15 +119,15 @@ def _insert_table(target: Any, placed: PlacedTable, theme: Theme) -> Any:
         column.width = Pt(width)
     for number, (row, height) in enumerate(zip(table.rows, placed.heights, strict=True)):
         row.height = Pt(height)
-        for cell, lines in zip(row.cells, placed.lines[number], strict=True):
-            _write_cell(cell, " ".join(lines), placed.size, number, theme)
+        for cell, lines, right in zip(row.cells, placed.lines[number], placed.are_figures, strict=True):
+            _write_cell(cell, " ".join(lines), placed.size, number, theme, right=right)
     frame.left, frame.top, frame.width = (Pt(side) for side in placed.box[:3])
     frame.height = Pt(sum(placed.heights))
     return frame
 
 
-def _write_cell(cell: Any, text: str, size: float, row: int, theme: Theme) -> None:
-    from pptx.enum.text import MSO_ANCHOR
+def _write_cell(cell: Any, text: str, size: float, row: int, theme: Theme, *, right: bool) -> None:
+    from pptx.enum.text import MSO_ANCHOR, PP_ALIGN
     from pptx.util import Pt
 
     cell.vertical_anchor = MSO_ANCHOR.MIDDLE
@@ -135,6 +135,8 @@ def _write_cell(cell: Any, text: str, size: float, row: int, theme: Theme) -> No
     cell.margin_top = cell.margin_bottom = Pt(CELL[1])
     paragraph = cell.text_frame.paragraphs[0]
     paragraph.line_spacing = Pt(round(size * LINE, 1))
+    if right:
+        paragraph.alignment = PP_ALIGN.RIGHT
     run = paragraph.add_run()
     run.text = printable(text)
     run.font.size, run.font.bold = Pt(size), row == 0

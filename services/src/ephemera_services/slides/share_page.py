@@ -14,6 +14,7 @@ from html import escape
 from ephemera_services.slides.chart_data import chart_data
 from ephemera_services.slides.chart_svg import chart_svg
 from ephemera_services.slides.deck import SlideContent, Table
+from ephemera_services.slides.table_numbers import are_figures
 from ephemera_services.slides.themes import Theme
 
 _STYLE = """
@@ -42,6 +43,7 @@ svg line{stroke:var(--tint)}polyline[points]{fill:none;stroke-width:3}
 .legend i{display:inline-block;width:.8em;height:.8em;margin-right:.4em}
 table{border-collapse:collapse;width:100%}
 th{background:var(--primary);color:var(--on-primary);text-align:left}
+.figure{text-align:right;font-variant-numeric:tabular-nums}
 th,td{padding:.45rem .8rem}
 tr:nth-child(even) td{background:var(--tint)}
 .number{position:absolute;right:1.2rem;bottom:.8rem;font-size:.8rem;opacity:.7}
@@ -117,6 +119,13 @@ def _list(bullets: Sequence[str], kind: str = "ul") -> str:
 
 
 def _table(table: Table) -> str:
-    header = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in table.header)
-    rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in table.rows)
+    columns = range(len(table.header))
+    sides = [' class="figure"' if are_figures(table.rows, column) else "" for column in columns]
+    header = "".join(
+        f'<th scope="col"{side}>{escape(cell)}</th>' for cell, side in zip(table.header, sides, strict=True)
+    )
+    rows = "".join(
+        f"<tr>{''.join(f'<td{side}>{escape(cell)}</td>' for cell, side in zip(row, sides, strict=True))}</tr>"
+        for row in table.rows
+    )
     return f'<div class="wide"><table><thead><tr>{header}</tr></thead><tbody>{rows}</tbody></table></div>'

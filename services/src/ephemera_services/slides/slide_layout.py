@@ -13,6 +13,7 @@ import msgspec
 
 from ephemera_services.slides.chart_data import chart_data
 from ephemera_services.slides.deck import MAX_TABLE_ROWS, Layout, SlideContent, Table, more_rows, printable
+from ephemera_services.slides.table_numbers import are_figures
 from ephemera_services.slides.text_fit import LINE, Fitted, Measure, fit, measure_for, wrap
 from ephemera_services.slides.themes import Theme
 
@@ -80,6 +81,8 @@ class PlacedTable(NamedTuple):
     widths: list[float]
     heights: list[float]
     lines: list[list[list[str]]]
+    are_figures: list[bool]
+    """Whether a column is aligned on the right."""
 
 
 class PlacedSlide(NamedTuple):
@@ -302,7 +305,8 @@ def _table_at(rows: list[list[str]], box: Box, size: float, theme: Theme, room: 
             ]
         )
     heights = [max(map(len, row)) * size * LINE + 2 * CELL[1] for row in lines]
-    return PlacedTable(box, size, widths, heights, lines)
+    sides = [are_figures(rows[1:], column) for column in range(len(rows[0]))]
+    return PlacedTable(box, size, widths, heights, lines, sides)
 
 
 def _column_widths(rows: list[list[str]], width: float, size: float, theme: Theme) -> list[float]:

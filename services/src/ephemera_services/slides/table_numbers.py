@@ -23,6 +23,13 @@ _GROUPED = {
 }
 _PLAIN = {mark: re.compile(rf"\d+(?:{re.escape(mark)}\d+)?") for mark in ".,"}
 _OTHER = {".": ",", ",": "."}
+_DIGIT, _LETTER = re.compile(r"\d"), re.compile(r"[^\W\d_]")
+
+
+def are_figures(rows: Sequence[Sequence[str]], column: int) -> bool:
+    """Whether a column is aligned on the right: it has digits, and no letter."""
+    cells = [row[column] for row in rows]
+    return any(map(_DIGIT.search, cells)) and not any(map(_LETTER.search, cells))
 
 
 def numbers(cells: Sequence[str]) -> tuple[list[float], str] | None:

@@ -45,8 +45,13 @@ function fit(slide) {
 }
 
 function drawTable(table) {
-  const cells = (row, tag) => row.map((cell) => el(tag, tag === "th" ? { scope: "col" } : {}, cell));
   const shown = table.rows.slice(0, 9);
+  const areFigures = table.header.map((_, at) => { // digits, and no letter: on the right, as in exports
+    const cells = shown.map((row) => row[at] ?? "");
+    return cells.some((cell) => /\d/.test(cell)) && !cells.some((cell) => /\p{L}/u.test(cell));
+  });
+  const cells = (row, tag) => row.map((cell, at) =>
+    el(tag, { className: areFigures[at] ? "figure" : "", ...tag === "th" ? { scope: "col" } : {} }, cell));
   const body = el("tbody", {}, ...shown.map((row) => el("tr", {}, ...cells(row, "td"))));
   const made = el("div", { className: "table" }, el("table", {}, el("thead", {}, el("tr", {}, ...cells(table.header, "th"))), body));
   if (table.rows.length > shown.length) made.append(el("p", {}, `… + ${table.rows.length - shown.length}`));
