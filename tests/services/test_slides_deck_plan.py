@@ -75,7 +75,7 @@ def test_every_section_is_shown_in_the_order_of_the_document() -> None:
         ("agenda", "Agenda"),
         ("bullets", "Offshore wind in the North Sea"),
         ("bullets", "Costs"),
-        ("chart", "Costs: Country, 2018, 2024"),
+        ("chart", "Costs: 2018, 2024"),
         ("section", "Grid"),
         ("bullets", "Connections"),
         ("table", "Stations"),
@@ -87,6 +87,7 @@ def test_every_section_is_shown_in_the_order_of_the_document() -> None:
     assert (deck[-1].bullets, deck[-1].sources) == ([], [f"report.md: {headings}"])
     assert not any("report.md" in bullet for slide in deck for bullet in slide.bullets), "shares show bullets"
     assert deck[1].bullets[:2] == ["Offshore wind in the North Sea", "Costs"]
+    assert deck[5].bullets == ["Connections, Stations"], "a divider says what is behind it"
 
 
 def test_bullets_are_short_few_and_said_once() -> None:
@@ -237,7 +238,7 @@ def test_captions_name_tables_and_are_no_bullets() -> None:
     grid = f"It grew by 3 %.\n\n{table}Table 1: Stations\n\n{table}Tabelle 2. Lines\n\nFigure 1: A map\n\n"
     text = f"# Grid\n\n{grid}# Cost\n\nTable 3: Prices\n\n{table}{table}"
     deck = plan_deck("Wind", 12, "en", _sections(text))
-    assert [slide.title for slide in deck[2:-1]] == ["Grid", "Stations", "Lines", "Cost", "Cost: A, GW"]
+    assert [slide.title for slide in deck[2:-1]] == ["Grid", "Stations", "Lines", "Cost", "Cost: GW"]
     assert deck[1].bullets == ["Grid", "Cost"]
     assert deck[2].bullets == ["It grew by 3 %."]
     assert "Figure 1: A map" in deck[2].notes
@@ -300,6 +301,32 @@ def test_long_sentences_are_cut_around_their_figures(sentence: str, shown: str) 
     """A clause is quoted alone if it has the figures; otherwise the words up to them."""
     assert max(bullet_parts(sentence), key=figures_of) == shown
     assert len(shown.split()) <= MAX_WORDS
+
+
+def test_conditions_are_not_shown_without_what_they_are_about() -> None:
+    """A clause with "if" is divided from a long sentence, and one at its beginning brings the next along."""
+    hope = (
+        "We expect the margin to recover to 6.5 % by the end of the year if the clinic opens on 1 December."
+    )
+    assert bullet_parts(hope)[0] == "We expect the margin to recover to 6.5 % by the end of the year"
+    risk = (
+        "If both positions in the emergency department stay vacant, the state may reduce our licence in May."
+    )
+    bullets = _bullets(
+        plan_deck("Risks", 5, "en", _sections(f"# Report\n\n## Risks\n\n{risk}\n\n## Other\n\nNone."))
+    )
+    assert bullets[:2] == [
+        "If both positions in the emergency department stay vacant…",
+        "…the state may reduce our licence in May.",
+    ]
+
+
+def test_tables_are_named_by_what_their_title_does_not_say() -> None:
+    """The column of the rows is left out if the heading names it; a chart shows it."""
+    table = "| Department | 2025 | Trend |\n|--|--|--|\n| Surgery | 15 | up |\n| Radiology | 5 | down |\n\n"
+    text = f"# Report\n\n## Revenue by department\n\nIt grew.\n\n{table}## Staff\n\nIt grew too.\n\n{table}"
+    titles = [slide.title for slide in plan_deck("Report", 12, "en", _sections(text)) if slide.table]
+    assert titles == ["Revenue by department: 2025, Trend", "Staff: Department, 2025, Trend"]
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,18 @@ _CONNECTED = re.compile(
     r"(?:and|or|but|that is|und|oder|aber|et|ou|oraz|lub|czyli|nebo|ve|και|ή|и|а|но|или|то есть)\s"
     r"|(?:i\.\s?e|d\.\s?h|tzn|tj|т\.\s?е)\."
 )
+_CONDITION = {
+    "although", "because", "if", "once", "since", "though", "unless", "whereas", "when", "while",
+    "da", "falls", "nachdem", "obwohl", "sobald", "solange", "weil", "wenn", "während",
+    "lorsque", "parce", "quand", "si", "cuando", "porque", "aunque", "quando", "se", "perché", "poiché",
+    "gdy", "jeśli", "jeżeli", "ponieważ", "když", "pokud", "protože", "jestli", "eğer", "αν", "όταν",
+    "επειδή", "если", "когда", "поскольку", "хотя", "пока", "чтобы",
+}  # fmt: skip
+"""Words that begin a clause which says nothing without the one behind it."""
 _JOINT = {
-    "after", "although", "and", "because", "before", "but", "that", "until", "when", "where", "whereas",
-    "which", "while", "who", "und", "oder", "et", "mais", "qui", "y", "que", "и", "или", "после", "ve", "και",
+    "after", "and", "before", "but", "that", "until", "where", "which", "who",
+    "und", "oder", "et", "mais", "qui", "y", "que", "и", "или", "после", "ve", "και",
+    *_CONDITION - {"da", "once", "se", "si"},
 }  # fmt: skip
 """Words at which a clause that is too long may be divided."""
 _PAIRING = frozenset(("and", "or", "until", "und", "oder", "et", "y", "e", "i", "и", "или", "ve", "και"))
@@ -50,10 +59,18 @@ def bullet_parts(sentence: str) -> list[str]:
         parts.append([f"{loose} {clause}".strip()])
     shown = [piece for part in parts for piece in _divided(_DASH.sub("", " ".join(part)))]
     stripped = [part.rstrip(",;: ") for part in shown]
-    return [
+    whole_parts = [
         _balanced(part if at == 0 or part[0] == "…" else f"…{_AND.sub('', part, count=1)}")
         for at, part in enumerate(stripped)
     ]
+    if len(whole_parts) > 1 and is_condition(whole_parts[0]):
+        whole_parts[0] = f"{whole_parts[0].rstrip('…')}…"
+    return whole_parts
+
+
+def is_condition(part: str) -> bool:
+    """Whether the first part of a sentence says nothing without the next, as in "If the winter is cold"."""
+    return part.partition(" ")[0].casefold() in _CONDITION
 
 
 def _count(clauses: Sequence[str]) -> int:

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from itertools import groupby, pairwise
+from itertools import groupby, pairwise, takewhile
 from typing import NamedTuple
 
 import msgspec
 
 from ephemera_services.slides.bullet_parts import MAX_WORDS
 from ephemera_services.slides.chart_data import chart_data
-from ephemera_services.slides.deck import Column, Layout, SlideContent, table_of
+from ephemera_services.slides.deck import Column, Layout, SlideContent, Table, table_of
 from ephemera_services.slides.frame_words import frame_words
 from ephemera_services.slides.key_sentences import (
     MAX_BULLETS,
@@ -30,6 +30,7 @@ from ephemera_services.slides.key_sentences import (
     continued,
     first,
     headline,
+    words,
 )
 from ephemera_services.slides.text_structure import is_abbreviated, is_caption, sentences
 
@@ -89,15 +90,15 @@ def plan_deck(topic: str, slides: int, language: str, sections: Sequence[Section
     content = _paired(content, room)
     if not framed:
         return content
-    words = frame_words(language)
+    frame = frame_words(language)
     documents = list(dict.fromkeys(section.document for section in sections))
     cited = [_cited(document, [each for each in body if each.document == document]) for document in documents]
     named = " · ".join(each for each in subtitle if each.casefold() != topic.casefold())
     return [
         SlideContent(layout="title", title=topic, bullets=[named] if named else [], sources=documents),
-        SlideContent(layout="agenda", title=words.agenda, bullets=agenda),
+        SlideContent(layout="agenda", title=frame.agenda, bullets=agenda),
         *content,
-        SlideContent(layout="closing", title=words.sources, sources=cited),
+        SlideContent(layout="closing", title=frame.sources, sources=cited),
     ]
 
 
@@ -224,7 +225,7 @@ def _divided(sections: list[Section], room: int) -> list[Section]:
 
 def _content(groups: Sequence[_Group]) -> list[SlideContent]:
     picker, slides = SentencePicker(), list[SlideContent]()
-    for group in groups:
+    for number, group in enumerate(groups):
         head = group.sections[0]
         texts = [sentences(_without_captions(section.text)) for section in group.sections]
         title = head.heading or headline(first(texts[0]) or head.document)
@@ -234,13 +235,25 @@ def _content(groups: Sequence[_Group]) -> list[SlideContent]:
         bullets = picker.pick([Passage(*each) for each in zip(named, texts, strict=True)])
         tables = [section for section in group.sections if section.tables]
         if not bullets and (any(texts) or not tables):
-            slides.append(SlideContent(layout="section", title=title, sources=[head.document]))
+            below = _below(group, groups[number + 1 :])
+            slides.append(SlideContent(layout="section", title=title, bullets=below, sources=[head.document]))
         if bullets:
             notes = _notes(group.sections)
             slides.append(SlideContent(title=title, bullets=bullets, notes=notes, sources=[head.document]))
         for at, section in enumerate(tables):
             slides += _tables(section, section.heading or title, is_alone=not bullets and at == 0)
     return _without_lonely_dividers(slides)
+
+
+def _below(group: _Group, others: Sequence[_Group]) -> list[str]:
+    """The headings of the next level below a divider, as one line."""
+    document = group.sections[0].document
+    inside = list(
+        takewhile(lambda each: each.level > group.level and each.sections[0].document == document, others)
+    )
+    level = min((each.level for each in inside), default=0)
+    line = _listed((each.sections[0].heading for each in inside if each.level == level), _CITED_WORDS)
+    return [line] if line else []
 
 
 def _without_captions(text: str) -> str:
@@ -266,12 +279,18 @@ def _tables(section: Section, title: str, *, is_alone: bool) -> list[SlideConten
             layout: Layout = "table" if chart_data(table) is None else "chart"
             notes = "\n".join(" | ".join(row) for row in rows)[:_MAX_NOTES]
             is_captioned = heading and heading != section.heading
-            columns = _listed(table.header, _COLUMN_WORDS)
+            columns = _listed(_columns(title, table, layout), _COLUMN_WORDS)
             named = heading if is_captioned else f"{title}: {columns}" if columns else title
             name = title if is_alone and not slides else named
             slide = SlideContent(layout=layout, title=name, table=table, notes=notes)
             slides.append(msgspec.structs.replace(slide, sources=[section.document]))
     return slides
+
+
+def _columns(title: str, table: Table, layout: Layout) -> Sequence[str]:
+    """The columns that name a table: without the one that says what its rows are, if it is clear."""
+    rows = words(table.header[0])
+    return table.header[1:] if layout == "chart" or (rows and rows <= words(title)) else table.header
 
 
 def _notes(sections: Sequence[Section]) -> str:
@@ -310,18 +329,18 @@ def _pair(left: SlideContent, right: SlideContent) -> SlideContent:
 
 def _skeleton(topic: str, room: int, language: str, *, framed: bool) -> list[SlideContent]:
     """Slides to be written, in a usual order."""
-    words = frame_words(language)
+    frame = frame_words(language)
     content = []
     for number in range(room):
-        part, again = words.parts[number % len(words.parts)], number // len(words.parts)
+        part, again = frame.parts[number % len(frame.parts)], number // len(frame.parts)
         title = f"{part.title} ({again + 1})" if again else part.title
-        bullets = [f"{words.to_write}: {hint}" for hint in part.hints]
-        content.append(SlideContent(title=title, bullets=bullets, notes=words.is_skeleton))
+        bullets = [f"{frame.to_write}: {hint}" for hint in part.hints]
+        content.append(SlideContent(title=title, bullets=bullets, notes=frame.is_skeleton))
     if not framed:
         return content
     return [
-        SlideContent(layout="title", title=topic, bullets=[words.is_skeleton]),
-        SlideContent(layout="agenda", title=words.agenda, bullets=[slide.title for slide in content]),
+        SlideContent(layout="title", title=topic, bullets=[frame.is_skeleton]),
+        SlideContent(layout="agenda", title=frame.agenda, bullets=[slide.title for slide in content]),
         *content,
-        SlideContent(layout="closing", title=words.sources, bullets=[words.no_sources]),
+        SlideContent(layout="closing", title=frame.sources, bullets=[frame.no_sources]),
     ]

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from ephemera_services.slides.bullet_parts import CLAUSE, LOOSE, bullet_parts, figures_of
+from ephemera_services.slides.bullet_parts import CLAUSE, LOOSE, bullet_parts, figures_of, is_condition
 
 MAX_BULLETS = 5
 _MIN_WORDS = 3
@@ -64,9 +64,10 @@ class SentencePicker:
         fresh = self._fresh(passage.sentences, _MIN_WORDS) or self._fresh(passage.sentences, 1)
         for at, sentence in fresh:
             parts = bullet_parts(sentence)
-            best = max(range(len(parts)), key=lambda part: figures_of(parts[part]))
+            figures = [figures_of(text) for text in parts]
+            begins = 2 if is_condition(parts[0]) else 1
             for part, text in enumerate(parts):
-                tier = _tier(part, figures_of(text), is_best=part == best)
+                tier = _tier(part, figures, begins)
                 if tier is not None and _folded(text) not in self._used:
                     rank = (tier, -_score(sentence, about), number, at, part)
                     yield _Bullet(rank, (number, at, part), text, sentence)
@@ -82,13 +83,14 @@ class SentencePicker:
         return list(found.values())
 
 
-def _tier(part: int, figures: int, *, is_best: bool) -> int | None:
+def _tier(part: int, figures: Sequence[int], begins: int) -> int | None:
     """The part with most figures is first, then others with figures, then beginnings; None for the rest."""
-    if figures:
-        return 0 if is_best else 1
-    if part:
+    most = max(figures)
+    if figures[part]:
+        return 0 if part == figures.index(most) else 1
+    if part >= begins:
         return None
-    return 3 if is_best else 2
+    return 2 if most else 3
 
 
 def words(text: str) -> set[str]:
