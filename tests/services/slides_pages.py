@@ -67,10 +67,10 @@ _CONTRAST = """() => {
 }"""
 
 
-def inspect(page: Any, name: str) -> None:
+def inspect(page: Any, name: str, *, whole: bool = False) -> None:
     """In light, dark and on a phone nothing is wider than the screen, and text has enough contrast.
 
-    Pictures are saved if they are wanted.
+    Pictures are saved if they are wanted: of what is on the screen, or of the whole page.
     """
     for look, size in LOOKS:
         page.emulate_media(color_scheme="dark" if "dark" in look else "light", reduced_motion="reduce")
@@ -80,7 +80,8 @@ def inspect(page: Any, name: str) -> None:
         pale = page.evaluate(_CONTRAST)
         assert pale == [], (name, look, pale)
         if SCREENSHOTS is not None:
-            page.screenshot(path=Path(SCREENSHOTS) / f"page-{name}-{look}.png")
+            page.evaluate("document.getElementById('toasts').replaceChildren()")
+            page.screenshot(path=Path(SCREENSHOTS) / f"page-{name}-{look}.png", full_page=whole)
     page.set_viewport_size(DESK)
     page.emulate_media(color_scheme="light")
 

@@ -238,7 +238,7 @@ def test_settings_are_for_users_keys_and_the_brand(page: Any, slides: Served) ->
     expect(page.locator("#toasts")).to_contain_text("the new role applies")
     line.get_by_role("button", name="Block").click()
     expect(line).to_contain_text("blocked")
-    inspect(page, "settings")
+    inspect(page, "settings", whole=True)
     line.get_by_role("button", name="Delete").click()
     page.get_by_role("alertdialog").get_by_role("button", name="Delete").click()
     expect(line).to_have_count(0)
