@@ -7,6 +7,7 @@ one.
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -27,6 +28,18 @@ STORAGE_BLOCKED = """for (const name of ["localStorage", "sessionStorage"]) {
 }"""
 """What a browser does that blocks the data of sites, as a script for `add_init_script`."""
 _TIMEOUT = 60_000  # milliseconds; machines that run tests are busy
+
+
+def wait_until(page: Any, expression: str, argument: Any = None) -> None:
+    """Wait until an expression, or a function of the argument, is true in the page, and keep to its policy.
+
+    The page's own `wait_for_function` evaluates text in the page again and again: a policy without
+    `unsafe-eval` refuses that from the second time on.
+    """
+    limit = time.monotonic() + _TIMEOUT / 1000
+    while not page.evaluate(expression, argument):
+        assert time.monotonic() < limit, f"not true in {_TIMEOUT} ms: {expression}"
+        page.wait_for_timeout(50)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from ephemera_services.runtime import DEMO_PASSWORD
+from tests.browsers import wait_until
 from tests.services.services import Served
 from tests.services.slides_users import EDITOR, Person
 
@@ -75,7 +76,7 @@ def inspect(page: Any, name: str, *, whole: bool = False) -> None:
     for look, size in LOOKS:
         page.emulate_media(color_scheme="dark" if "dark" in look else "light", reduced_motion="reduce")
         page.set_viewport_size(size)
-        page.wait_for_function(f"innerWidth === {size['width']}")
+        wait_until(page, f"innerWidth === {size['width']}")
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (name, look)
         pale = page.evaluate(_CONTRAST)
         assert pale == [], (name, look, pale)

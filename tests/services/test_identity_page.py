@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.browsers import running_browser
+from tests.browsers import running_browser, wait_until
 from tests.services.identity_users import PASSWORD, Mailbox, register, sign_in
 from tests.services.services import Served
 
@@ -268,7 +268,7 @@ def _inspect(visit: Visit, name: str) -> None:
     for look, size in LOOKS:
         page.emulate_media(color_scheme="dark" if look == "dark" else "light", reduced_motion="reduce")
         page.set_viewport_size(size)
-        page.wait_for_function(f"innerWidth === {size['width']}")
+        wait_until(page, f"innerWidth === {size['width']}")
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (name, look)
         assert page.evaluate(_CONTRAST) == [], (name, look)
         if SCREENSHOTS is not None:

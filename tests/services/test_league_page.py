@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ephemera_services.runtime import DEMO_PASSWORD
-from tests.browsers import STORAGE_BLOCKED, running_browser
+from tests.browsers import STORAGE_BLOCKED, running_browser, wait_until
 from tests.services.league_users import LIVE_MATCH, league, referee, signed_in, sql, until
 from tests.services.services import Served
 
@@ -141,7 +141,7 @@ def test_polling_is_fast_where_it_is_live_and_slow_when_hidden(visit: Visit) -> 
     visit.polled("/api/matches/live", 20)
     with visit.page.expect_response(re.compile("/api/matches/live$")):
         visit.page.evaluate(_HIDE, False)
-    visit.page.wait_for_function("document.body.dataset.every === '4000'")
+    wait_until(visit.page, "document.body.dataset.every === '4000'")
 
 
 def test_a_304_changes_nothing_on_the_screen(visit: Visit, served: Served) -> None:
@@ -201,7 +201,7 @@ def test_a_match_asks_for_the_parts_that_have_moved(visit: Visit, served: Served
     """A match polls its versions, and after a comment asks for those alone; what is being written stays."""
     visit.tab("Live")
     visit.shows("Latest results")
-    visit.page.get_by_role("button", name=re.compile("Reactor")).first.click()
+    visit.page.get_by_role("link", name=re.compile("Reactor .* Proton, live")).click()
     visit.shows("Who wins?")
     match = f"matches/{LIVE_MATCH}"
     before = len(visit.asked)
@@ -255,7 +255,7 @@ def test_a_session_that_has_ended_is_noticed(visit: Visit) -> None:
     visit.sign_in("carl")
     visit.tab("Predictions")
     visit.tab("Mine")
-    visit.page.wait_for_function(_KEPT_OF_USERS)
+    wait_until(visit.page, _KEPT_OF_USERS)
     visit.context.clear_cookies()
     visit.page.reload()
     playwright.expect(visit.page.get_by_role("button", name="Sign in")).to_be_visible()
@@ -420,6 +420,36 @@ def test_results_of_all_seasons_lead_to_those_of_each(visit: Visit, served: Serv
     visit.shows("All results of a season")
     visit.page.locator("#content").get_by_role("link", name="League 2025").click()
     playwright.expect(visit.page.locator("#content .match")).to_have_count(59)
+
+
+def test_a_club_has_the_record_and_the_form_of_its_season(visit: Visit, served: Served) -> None:
+    """They are those of the table; the matches of a season stand together."""
+    row = served.client.get("/api/league/table").json()[0]
+    visit.page.goto(f"{served.url}/#/club/{row['club_id']}")
+    visit.shows("Played in 2025")
+    figures = visit.page.locator(".figures .score").all_inner_texts()
+    assert figures == [str(row[name]) for name in ("won", "drawn", "lost")]
+    assert visit.page.locator(".form i").all_inner_texts() == row["form"]
+
+
+def test_days_near_today_are_named(visit: Visit, served: Served) -> None:
+    """Yesterday, today and tomorrow are, others have a date; after midnight they are named anew."""
+    day = 24 * 3600
+    for ahead, name in (
+        (-day, "^Yesterday$"),
+        (0, "^Today$"),
+        (day, "^Tomorrow$"),
+        (3 * day, "^[A-Z][a-z]{2}.*[0-9]"),
+    ):
+        named = visit.page.evaluate("ahead => dayOf(new Date(Date.now() + 1000 * ahead), 'short')", ahead)
+        assert re.search(name, named), named
+    visit.tab("Results")
+    visit.shows("Round 8")
+    shown = visit.page.locator("#content time").first
+    before, at = shown.inner_text(), shown.get_attribute("datetime")
+    visit.later(day)
+    playwright.expect(shown).not_to_have_text(before)
+    assert shown.inner_text() == visit.page.evaluate("at => when(at).textContent", at)
 
 
 @pytest.mark.parametrize("width", [360, 1280])

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from ephemera.embedded import Valkey
-from tests.browsers import STORAGE_BLOCKED, running_browser
+from tests.browsers import STORAGE_BLOCKED, running_browser, wait_until
 from tests.services.scripture_readers import UNLIMITED, reading
 from tests.services.services import Served
 
@@ -106,6 +106,27 @@ def test_a_reader_turns_pages_and_opens_a_verse(visit: Visit) -> None:
     visit.shows("#verses", "now faith, hope, and love remain")
 
 
+def test_of_many_chapters_one_is_picked(visit: Visit) -> None:
+    """Where a row of links would be too long, as for all of the Psalms, a list has the chapters."""
+
+    def all_psalms(route: Any) -> None:
+        answer = route.fetch()
+        books = answer.json()
+        (psalms,) = (each for each in books["books"] if each["id"] == "ps")
+        psalms["chapters"] = {str(number): 6 for number in range(1, 151)}
+        route.fulfill(response=answer, json=books)
+
+    visit.page.route("**/books?*", all_psalms)
+    visit.open("#/read/ps/8")
+    playwright.expect(visit.page.locator("#chapters")).to_be_hidden()
+    visit.page.locator("#chapter").select_option("23")
+    visit.shows("#title", "Psalm 23")
+    playwright.expect(visit.page.locator("#chapter")).to_have_value("23")
+    visit.page.locator("#book").select_option("john")
+    visit.shows("#title", "John 1")
+    playwright.expect(visit.page.locator("#chapter")).to_be_hidden()
+
+
 def test_it_works_where_storage_is_blocked(browser: Any, served: Served) -> None:
     """Where the browser refuses its storage, the chosen translation lasts as long as the page."""
     visiting = Visit(browser, served, STORAGE_BLOCKED)
@@ -122,7 +143,7 @@ def test_what_was_asked_for_last_is_shown(visit: Visit) -> None:
     held: list[Any] = []
     visit.page.route("**/chapters/john.1?*", lambda route: held.append(route))
     visit.page.locator("#book").select_option("john")
-    visit.page.wait_for_function("location.hash === '#/read/john'")
+    wait_until(visit.page, "location.hash === '#/read/john'")
     visit.page.locator("#book").select_option("rom")
     visit.shows("#title", "Romans 8")
     with visit.page.expect_response("**/chapters/john.1?*"):
