@@ -53,7 +53,7 @@ COMMANDS = (
     ("mark", "--url", NOWHERE),
     ("locks", "list", "league", "--url", NOWHERE),
     ("jobs", "list", "slides", "--database-url", NO_DATABASE),
-    ("serve", "identity"),
+    ("serve", "identity", "--port", "1"),
 )
 
 
