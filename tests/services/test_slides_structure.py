@@ -191,6 +191,25 @@ def test_pdf_tables_are_found_and_running_lines_are_not_read() -> None:
     assert not any("harbour" in chunk["text"] or "Page" in chunk["text"] for chunk in found)
 
 
+def test_pdf_headers_of_chapters_are_not_read() -> None:
+    """They are on few pages, but count them; a heading that does is larger."""
+    file = BytesIO()
+    canvas = Canvas(file)
+    chapters = ("Grid", "Grid", "Costs", "Costs", "Ports", "Ports")
+    headings = ("Week 1", "Week 2", "Steel", "Interest", "Cranes", "Ships")
+    for number, (chapter, heading) in enumerate(zip(chapters, headings, strict=True), 7):
+        canvas.setFont("Helvetica", 11)
+        canvas.drawString(40, 800, f"Chapter {chapter} {number}")
+        canvas.setFont("Helvetica-Bold", 16)
+        canvas.drawString(40, 760, heading)
+        canvas.setFont("Helvetica", 11)
+        canvas.drawString(40, 720, f"This is all about {heading}.")
+        canvas.showPage()
+    canvas.save()
+    file.seek(0)
+    assert _outline(extract(file)) == [(1, heading, f"This is all about {heading}.") for heading in headings]
+
+
 def test_pdf_tables_have_their_header_and_lists_are_no_tables() -> None:
     """Names may be as wide as their columns; an item's mark may be larger than its text, and is no cell."""
     file = BytesIO()

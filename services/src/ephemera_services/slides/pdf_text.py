@@ -2,7 +2,8 @@
 
 A PDF says only what is drawn where. Lines in a larger or bolder font than most are headings. Text with wide
 gaps, in as many parts as the lines around it, is a row of a table, if there are numbers in it. What many
-pages have at their edges is left out. A sentence goes on over the end of a page.
+pages have at their edges is left out, and what a few have with the number of their page. A sentence goes on
+over the end of a page.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ _MAX_PAGE_CONTENT = 20_000_000  # bytes of the content of all pages, unpacked
 _NUMBER = re.compile(r"\d{1,5}")
 _EDGE = 3  # lines of a page, at either end, that may be its header or footer
 _RUNNING = 0.4  # of all pages have it: even and odd pages may have different ones
+_CHAPTER = 2  # pages have it, with their numbers
 _LARGER = 1.12  # times the size of most text, and it is a heading
 _LETTER = 0.5  # width of an average one, in font sizes
 _GAP = 1.0  # between cells, in font sizes
@@ -168,12 +170,20 @@ def _is_table(rows: list[tuple[str, ...]]) -> bool:
 
 
 def _without_running_lines(pages: list[list[_Line]]) -> list[list[_Line]]:
-    """Pages without headers and footers: lines at the edges of many pages, alike but for their number."""
-    edges = Counter[str]()
+    """Pages without headers and footers: lines at the edges of many pages, alike but for their number.
+
+    A chapter's may be on two pages only, but counts them, and is no larger than most text.
+    """
+    edges, counting = Counter[str](), Counter[str]()
+    (body, _), _ = _fonts(pages).most_common(1)[0] if any(pages) else ((0.0, False), 0)
     for number, page in enumerate(pages):
-        edges.update({key for line in _edge(page) for key in _running_keys(line.text, number)})
+        edge = _edge(page)
+        edges.update({key for line in edge for key in _running_keys(line.text, number)})
+        small = (line.text for line in edge if line.size <= body and not line.bold)
+        counting.update({key for text in small for key in _running_keys(text, number) if _counts_pages(key)})
     least = max(len(pages) * _RUNNING, 2)
     running = {key for key, count in edges.items() if count >= least}
+    running |= {key for key, count in counting.items() if count >= _CHAPTER}
     kept = []
     for number, page in enumerate(pages):
         edge = {id(line) for line in _edge(page) if running & _running_keys(line.text, number)}
@@ -184,6 +194,11 @@ def _without_running_lines(pages: list[list[_Line]]) -> list[list[_Line]]:
 def _edge(page: list[_Line]) -> list[_Line]:
     edge = page[:_EDGE] + page[-_EDGE:]
     return [line for line in edge if not line.is_row and len(line.text) <= MAX_HEADING]
+
+
+def _counts_pages(key: str) -> bool:
+    """Whether a line begins or ends with a number that is counted from that of the page."""
+    return key[:1] == "\0" or key[-1:] == "\0"
 
 
 def _running_keys(text: str, page: int) -> set[str]:
@@ -198,14 +213,20 @@ def _running_keys(text: str, page: int) -> set[str]:
 
 def _with_headings(pages: list[list[_Line]]) -> Iterator[str]:
     """The text of pages; lines in a larger or bolder font than most are marked as headings."""
-    letters: Counter[tuple[float, bool]] = Counter()
-    for line in (line for page in pages for line in page):
-        letters[line.size, line.bold] += len(line.text)
+    letters = _fonts(pages)
     (body, body_bold), _ = letters.most_common(1)[0] if letters else ((0.0, False), 0)
     larger = sorted({size for size, _ in letters if size > body * _LARGER}, reverse=True)[:3]
     for page in pages:
         text = "\n".join(_marked(line, body, larger, bold=body_bold) for line in page)
         yield f"\n{text}" if text.lstrip()[:1].islower() else f"\n\n{text}"  # a sentence may go on
+
+
+def _fonts(pages: list[list[_Line]]) -> Counter[tuple[float, bool]]:
+    """How many letters there are of each size, bold or not."""
+    letters: Counter[tuple[float, bool]] = Counter()
+    for line in (line for page in pages for line in page):
+        letters[line.size, line.bold] += len(line.text)
+    return letters
 
 
 def _marked(line: _Line, body: float, larger: list[float], *, bold: bool) -> str:
