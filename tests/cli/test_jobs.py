@@ -216,7 +216,7 @@ def test_a_worker_refuses_wrong_arguments() -> None:
         (["--log-level", "loud"], "'loud' is not one of"),
         (["--delivery", "pigeon"], "'pigeon' is not one of sql, celery"),
         (["--delivery", "celery", "--concurrency", "9"], "Celery runs one job in a process"),
-        (["--database-url", "sqlite:///file"], "jobs are stored in PostgreSQL, not in sqlite"),
+        (["--database-url", "sqlite:///file"], "the tables are in PostgreSQL, not in sqlite"),
     ):
         outcome = ephemera("worker", NAME, *words)
         assert outcome.code == 2

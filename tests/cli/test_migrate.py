@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import msgspec
 import psycopg
@@ -67,6 +71,25 @@ async def test_a_worker_does_not_start_without_its_tables(engine: AsyncEngine, s
     assert refused.code == 1
     assert refused.err.startswith("ephemera: the SQL tables of jobs 'mails' are missing")
     assert "ephemera migrate up" in refused.err
+
+
+async def test_the_extra_of_jobs_is_not_needed(engine: AsyncEngine, tmp_path: Path) -> None:
+    """A service with other tables than those of jobs has the extra `sql` alone, and perhaps a `postgres://`."""
+    (tmp_path / "guards.py").write_text(
+        "from ephemera.patterns.events import OnceGuard\n\nONCE = OnceGuard()\n"
+    )
+    program = "import sys; sys.modules['cronsim'] = None; from ephemera.cli import main; main()"
+    command = [sys.executable, "-c", program, "migrate", "up", "--declaration", "guards:ONCE"]
+    url = url_of(engine).replace("postgresql://", "postgres://", 1)
+    migrated = await asyncio.to_thread(
+        subprocess.run,
+        [*command, "--database-url", url],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONWARNINGS": "ignore"},
+        capture_output=True,
+        text=True,
+    )
+    assert (migrated.returncode, migrated.stdout) == (0, "events handled_events: 0 -> 1\n"), migrated.stderr
 
 
 async def test_wrong_names_and_databases_are_one_line(engine: AsyncEngine) -> None:

@@ -7,7 +7,7 @@ from sqlalchemy import text
 
 from ephemera.embedded import Postgres
 from ephemera.errors import InvalidUrl
-from ephemera.patterns.jobs import sql_engine
+from ephemera.sql import sql_engine
 
 
 @pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg", "postgresql+asyncpg"])

@@ -48,8 +48,7 @@ def _running(data: Path) -> str | None:
 
 
 def _prepared(jobs: Jobs, url: str, data: Path) -> str:
-    from ephemera.patterns.jobs import sql_engine
-    from ephemera.sql import migrate
+    from ephemera.sql import migrate, sql_engine
 
     async def create_tables() -> None:
         engine = sql_engine(url)

@@ -108,7 +108,7 @@ def _schemas(catalogues: list[Any] | None, declarations: list[Any] | None) -> li
 
 
 def _with_engine(database_url: str, read: Any, schemas: list[SqlSchema]) -> list[SchemaVersion]:
-    from ephemera.patterns.jobs import sql_engine
+    from ephemera.sql import sql_engine
 
     async def opened() -> list[SchemaVersion]:
         engine = sql_engine(database_url)

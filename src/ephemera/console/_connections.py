@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ephemera.console._hit_ratios import HitRatios
 from ephemera.console._keyspace_groups import KeyspaceGroup, keyspace_groups
 from ephemera.keyspace import Catalogue, Keyspace, Role, Store
+from ephemera.operations.inspect import declared_jobs
 from ephemera.wire import Client, NodeClient, open_client, parse_url
 
 if TYPE_CHECKING:
@@ -119,14 +120,13 @@ async def open_service(settings: ConsoleService) -> AsyncIterator[Service]:
         engine = None
         resources: dict[Any, object] = {}
         if settings.database_url:
-            from ephemera.patterns.jobs import Jobs, sql_engine
+            from ephemera.sql import sql_engine
 
             engine = sql_engine(settings.database_url)
             stack.push_async_callback(engine.dispose)
             for catalogue in settings.catalogues:
-                for jobs in catalogue.patterns:
-                    if isinstance(jobs, Jobs):
-                        resources |= await stack.enter_async_context(jobs.open_resources(engine))
+                for jobs in declared_jobs(catalogue):
+                    resources |= await stack.enter_async_context(jobs.open_resources(engine))
         store = Store({"cache": cache, "queue": queue}, *settings.catalogues, resources=resources)
         stack.push_async_callback(store.aclose)
         yield Service(settings, store, engine)

@@ -22,8 +22,8 @@ rolling deploy.
 *Your own Alembic.* Pass `include_object` to `context.configure` in `env.py`, and autogenerate leaves these
 tables alone, whether or not they are in your metadata.
 
-*Connections.* `create_async_engine(url, poolclass=ShrinkingPool)` makes an engine whose pool closes the
-connections that were not used for a while.
+*Connections.* `sql_engine(url)` makes an engine for `postgresql://` and `postgres://`, with timeouts and a
+`ShrinkingPool`, which closes the connections that were not used for a while.
 
 Needs the extra `sql`: SQLAlchemy 2, psycopg 3 and Alembic. *When the database is down*, calls raise what
 SQLAlchemy raises, and nothing was changed.
@@ -37,6 +37,7 @@ if _missing := [name for name in ("sqlalchemy", "psycopg", "alembic") if find_sp
     raise MissingExtra(f"SQL tables need {_missing[0]}", "sql", _missing[0])
 
 from ephemera.sql._checked_engine import CheckedEngine
+from ephemera.sql._engine import sql_engine
 from ephemera.sql._schema import (
     HasTables,
     Revision,
@@ -62,6 +63,7 @@ __all__ = [
     "include_object",
     "migrate",
     "schemas_of",
+    "sql_engine",
     "upgrade",
     "upgrade_sql",
     "verify",

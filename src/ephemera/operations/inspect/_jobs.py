@@ -28,8 +28,8 @@ from ephemera.patterns.jobs import (
     QueueStats,
     ScheduleRow,
     read_queue_stats,
-    sql_engine,
 )
+from ephemera.sql import sql_engine
 from ephemera.wire import open_client
 
 _POLL_INTERVAL = 0.5  # seconds, for a job that is watched

@@ -65,11 +65,12 @@ from ephemera.patterns.jobs._job_queries import (
 )
 from ephemera.patterns.jobs._queues import QueueSettings, QueueStats, read_queue_stats
 from ephemera.patterns.jobs._run_context import Run
-from ephemera.patterns.jobs._runtime import BoundJobs, sql_engine
+from ephemera.patterns.jobs._runtime import BoundJobs
 from ephemera.patterns.jobs._schedules import Cron, Every, Schedule
 from ephemera.patterns.jobs._sync_run import SyncRun
 from ephemera.patterns.jobs._tables import JOB_STATES, JobRow
 from ephemera.patterns.jobs._worker import WorkerSettings, run_worker
+from ephemera.sql import sql_engine
 
 __all__ = [
     "DURATION_BUCKETS",

@@ -53,7 +53,7 @@ from ephemera.patterns.jobs._delivery import (
     CeleryDelivery,
 )
 from ephemera.patterns.jobs._reaper import run_reaper, send_missing_messages
-from ephemera.patterns.jobs._runtime import JobBackend, sql_engine
+from ephemera.patterns.jobs._runtime import JobBackend
 from ephemera.patterns.jobs._worker import (
     WorkerSettings,
     attempt_runner,
@@ -62,6 +62,7 @@ from ephemera.patterns.jobs._worker import (
     worker_name,
     worker_token,
 )
+from ephemera.sql import sql_engine
 from ephemera.wire import Client, Credentials, Target, parse_url
 
 VISIBILITY = 8

@@ -13,15 +13,13 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec
 
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, IntegrityError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from ephemera._outage_log import OutageLog
 from ephemera.errors import (
     ConnectionFailed,
     InvalidDeclaration,
-    InvalidUrl,
     InvalidValue,
     JobLost,
     ServerError,
@@ -44,46 +42,14 @@ from ephemera.patterns.jobs._queues import QueueSettings, QueueTable, Rate, limi
 from ephemera.patterns.jobs._rows import JobRows, QueuedJob
 from ephemera.patterns.jobs._schedules import ScheduleDispatcher
 from ephemera.patterns.jobs._tables import JobRow
-from ephemera.sql import CheckedEngine, ShrinkingPool, migrate
+from ephemera.sql import CheckedEngine, migrate
 
 if TYPE_CHECKING:
     from ephemera.patterns.jobs._declaration import Jobs
 
 P = ParamSpec("P")
 
-_EXAMPLE = "as in postgresql://user:password@host/database"
-_TIMEOUTS: dict[str, int] = {
-    "connect_timeout": 10,
-    "keepalives_idle": 5,
-    "keepalives_interval": 2,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 10_000,  # milliseconds
-}
-"""A server that vanished without closing its connections is given up after ten seconds, not two hours."""
 _log = logging.getLogger("ephemera.jobs")
-
-
-def sql_engine(url: str, **pool: Any) -> AsyncEngine:
-    """An engine for a PostgreSQL URL, by psycopg; each connection is tested before it is used.
-
-    Connections that were not used for half a minute are closed (`ephemera.sql.ShrinkingPool`).
-
-    `pool` takes further arguments of SQLAlchemy's `create_async_engine`, as in `pool_size=20`.
-
-    The URL may begin with `postgresql://` or, as many hosts write it, `postgres://`.
-    """
-    try:
-        parsed = make_url(url)
-    except (ArgumentError, ValueError):  # its text repeats the URL
-        raise InvalidUrl(f"the database URL cannot be read; {_EXAMPLE}") from None
-    if parsed.get_backend_name() not in ("postgresql", "postgres"):
-        raise InvalidUrl(f"jobs are stored in PostgreSQL, not in {parsed.get_backend_name()}; {_EXAMPLE}")
-    return create_async_engine(
-        parsed.set(drivername="postgresql+psycopg"),
-        **{"pool_pre_ping": True, "poolclass": ShrinkingPool, **pool},
-        hide_parameters=True,
-        connect_args={name: value for name, value in _TIMEOUTS.items() if name not in parsed.query},
-    )
 
 
 class BoundJobs:

@@ -34,7 +34,7 @@ from ephemera.patterns.jobs._delivery import ALL_QUEUES
 from ephemera.patterns.jobs._reaper import run_reaper
 from ephemera.patterns.jobs._rows import DATABASE_ERRORS
 from ephemera.patterns.jobs._run_context import MAX_THREADS
-from ephemera.patterns.jobs._runtime import JobBackend, sql_engine
+from ephemera.patterns.jobs._runtime import JobBackend
 from ephemera.patterns.jobs._supervisor import HardLimits, LoopWatchdog, Predecessor, Pulse, supervise
 from ephemera.patterns.jobs._tables import JobRow
 from ephemera.patterns.jobs._worker import (
@@ -45,6 +45,7 @@ from ephemera.patterns.jobs._worker import (
     worker_name,
     worker_token,
 )
+from ephemera.sql import sql_engine
 
 _POLL = 1.0  # seconds after which a process looks for jobs without being woken
 _POLL_SOON = 0.1  # seconds, while Redis is unavailable or a limited queue has no place

@@ -28,8 +28,8 @@ from ephemera.keyspace import Store
 from ephemera.patterns.jobs._attempt import AttemptEngines, AttemptLimits, AttemptRunner
 from ephemera.patterns.jobs._declaration import Jobs
 from ephemera.patterns.jobs._run_context import MAX_THREADS, JobThreads
-from ephemera.patterns.jobs._runtime import JobBackend, sql_engine
-from ephemera.sql import verify_at_start
+from ephemera.patterns.jobs._runtime import JobBackend
+from ephemera.sql import sql_engine, verify_at_start
 
 DeliveryName = Literal["sql", "celery"]
 _PR_SET_PDEATHSIG = 1

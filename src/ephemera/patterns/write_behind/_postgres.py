@@ -1,6 +1,6 @@
 """Sinks for PostgreSQL: a table that counters are added to, and a table that records are inserted into.
 
-    engine = create_async_engine("postgresql+psycopg://...")
+    engine = sql_engine("postgresql://...")                              # of `ephemera.sql`
     await create_tables(engine)                                          # or `ephemera migrate up`
     CounterTable(engine, shares, VIEWS, insert=False)                    # UPDATE ... SET n = n + added
     RecordTable(engine, votes, unique=["user_id", "match_id"], keep="first")
