@@ -22,7 +22,7 @@ from ephemera.patterns.jobs import BoundJobs
 from tests.chaos.job_campaign import Workers, check, killing, unfinished
 from tests.chaos.killed_attempt import PLACES
 from tests.patterns.job_fixtures import effects, export, generate
-from tests.patterns.job_store import attempt_by, lapse, opened, waiting_messages
+from tests.patterns.job_store import attempt_by, job_of, lapse, opened, waiting_messages
 from tests.patterns.job_worker import Worker
 from tests.patterns.wait_for_jobs import ended, stepped, until
 
@@ -180,8 +180,9 @@ async def test_ten_thousand_messages_are_back_within_ten_seconds(
     with started(processes=2):
         busy = [await jobs.enqueue(generate, 1, 600.0) for _ in range(2)]  # so that they take no messages
         await until(lambda: _all_running(jobs, busy))
-        await jobs.enqueue_many(generate, [{"slides": 1}] * count)
-        assert await waiting_messages(jobs, "generation") == count
+        sent = {each.id for each in await jobs.enqueue_many(generate, [{"slides": 1}] * count)}
+        # Not a number of messages: a busy job that was claimed late may have a second one.
+        assert sent <= await _named(jobs)
         if loss == "flushed":
             victim.ask("FLUSHALL")
         else:
@@ -190,11 +191,16 @@ async def test_ten_thousand_messages_are_back_within_ten_seconds(
 
         async def all_back() -> bool:
             try:
-                return await waiting_messages(jobs, "generation") >= count
+                return await waiting_messages(jobs, "generation") >= count and sent <= await _named(jobs)
             except ConnectionFailed:  # this store has not connected again yet
                 return False
 
         await until(all_back, within=10)
+
+
+async def _named(jobs: BoundJobs) -> set[str]:
+    """The jobs that the messages of a queue name."""
+    return set(map(job_of, await jobs.store.call("LRANGE", jobs.declaration.queue_key("generation"), 0, -1)))
 
 
 async def _all_running(jobs: BoundJobs, ids: list[str]) -> bool:

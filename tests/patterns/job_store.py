@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -47,6 +49,12 @@ async def waiting_messages(jobs: BoundJobs, queue: str) -> int:
     due = (c.queue == queue, c.state == "waiting", c.available_at <= func.clock_timestamp())
     async with jobs.engine.connect() as sql:
         return int((await sql.execute(select(func.count()).where(*due))).scalar_one())
+
+
+def job_of(message: bytes) -> str:
+    """The id of the job that a message of Celery names."""
+    arguments = json.loads(base64.b64decode(json.loads(message)["body"]))[0]
+    return str(arguments[0])
 
 
 async def sent(jobs: BoundJobs, queue: str) -> int:

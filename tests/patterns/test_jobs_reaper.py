@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from typing import Any
@@ -16,7 +14,7 @@ from ephemera.embedded import Postgres, Valkey
 from ephemera.patterns.jobs import BoundJobs, JobRow, _reaper
 from ephemera.patterns.jobs._reaper import send_missing_messages
 from tests.patterns.job_fixtures import JOBS, generate
-from tests.patterns.job_store import lapse, opened
+from tests.patterns.job_store import job_of, lapse, opened
 
 LEASE = timedelta(seconds=60)
 LONG = timedelta(seconds=30)
@@ -197,12 +195,6 @@ async def test_a_low_priority_may_wait_behind_messages_that_were_sent_later(jobs
     await claimed(jobs, usual)
     await aged(jobs, low, LONG)
     assert await send_missing_messages(jobs._backend) == 0
-
-
-def job_of(message: bytes) -> str:
-    """The id of the job that a message names."""
-    arguments = json.loads(base64.b64decode(json.loads(message)["body"]))[0]
-    return str(arguments[0])
 
 
 async def test_a_due_attempt_is_sent(jobs: BoundJobs) -> None:
