@@ -59,7 +59,7 @@ def test_figures_are_those_of_the_last_run() -> None:
     """What the README says of the peers is no more than what was measured."""
     text = " ".join(README.read_text(encoding="utf-8").split())
     said = re.search(
-        r"At 50 concurrent tasks it does more than (\d+) times .* at 500 more than (\d+) times", text
+        r"At 50 concurrent tasks it handles more than (\d+) times .* at 500 more than (\d+) times", text
     )
     assert said is not None
     measured = {
