@@ -14,7 +14,7 @@ import pytest
 
 from tests.docs.pages import blocks_of
 from tools.reference.api_page import public_modules
-from tools.release import dependencies
+from tools.release import installs
 
 pytestmark = [pytest.mark.wheels, pytest.mark.timeout(900)]
 
@@ -71,7 +71,7 @@ def test_the_generators_are_in_neither_wheel(wheels: list[Path], tmp_path: Path)
 
 def test_the_sbom_is_of_what_users_get(wheels: list[Path], tmp_path: Path) -> None:
     """The environment that is described has a wheel and what it needs: nothing that builds or tests it."""
-    python = dependencies.environment(tmp_path / "described", [f"{wheels[0]}[zstd]"])
+    python = installs.environment(tmp_path / "described", [f"{wheels[0]}[zstd]"])
     listed = _run([sys.executable, "-m", "pip", "--python", str(python), "list", "--format=json"], tmp_path)
     assert {each["name"] for each in json.loads(listed)} == {
         "ephemera-data",

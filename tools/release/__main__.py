@@ -73,7 +73,7 @@ def attempt(what: str, python: str, wheels: list[Path], extra: str) -> list[str]
 def describe_dependencies(wheels: list[Path]) -> None:
     """Write what users get: an SBOM (CycloneDX) and the licences."""
     with tempfile.TemporaryDirectory() as folder:
-        python = dependencies.environment(Path(folder), dependencies.everything(wheels))
+        python = installs.environment(Path(folder), dependencies.everything(wheels))
         packages = dependencies.describe(python, DIST)
     say(f"written: the SBOM and the licences of {packages} packages, in dist/")
 

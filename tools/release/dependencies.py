@@ -19,15 +19,6 @@ def everything(wheels: Sequence[Path]) -> list[str]:
     return [f"{library}[{','.join(installs.small(versions.extras()))}]", f"{services}[push]"]
 
 
-def environment(folder: Path, requirements: Sequence[str]) -> Path:
-    """The interpreter of a fresh environment that has these requirements, and no pip."""
-    run(sys.executable, "-m", "venv", "--without-pip", str(folder))
-    python = folder / "bin/python"
-    install = (sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-compile")
-    run(*install, "--constraint", str(versions.ROOT / "constraints.txt"), *requirements)
-    return python
-
-
 def describe(python: Path, folder: Path) -> int:
     """Write the SBOM and the licences of an environment into a folder; how many packages it has."""
     tools = Path(sys.executable).parent

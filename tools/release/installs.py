@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
@@ -71,17 +72,23 @@ def _interpreter(name: str) -> str | None:
 def check_extra(python: str, wheels: Sequence[Path], extra: str) -> None:
     """Install the wheels with one extra into a fresh environment, and import what it promises."""
     library, services = wheels
+    if extra.startswith(SERVICES):
+        targets = [str(library), str(services) + extra.removeprefix(SERVICES)]
+    else:
+        targets = [f"{library}[{extra}]" if extra else str(library)]
     with tempfile.TemporaryDirectory() as folder:
-        run(python, "-m", "venv", folder)
-        inside = str(Path(folder) / "bin/python")
-        if extra.startswith(SERVICES):
-            targets = [str(library), str(services) + extra.removeprefix(SERVICES)]
-        else:
-            targets = [f"{library}[{extra}]" if extra else str(library)]
-        constraints = ("--constraint", str(ROOT / "constraints.txt"))
-        run(inside, "-m", "pip", "install", "--quiet", "--no-compile", *constraints, *targets)
+        inside = environment(Path(folder), targets, python)
         imports = "; ".join(f"import {module}" for module in promised(extra))
-        run(inside, "-W", "error", "-c", imports, folder=Path(folder))
+        run(str(inside), "-W", "error", "-c", imports, folder=Path(folder))
+
+
+def environment(folder: Path, requirements: Sequence[str], python: str = sys.executable) -> Path:
+    """The interpreter of a fresh environment with these requirements, and without a pip of its own."""
+    run(python, "-m", "venv", "--without-pip", str(folder))
+    inside = folder / "bin/python"
+    install = (sys.executable, "-m", "pip", "--python", str(inside), "install", "--quiet", "--no-compile")
+    run(*install, "--constraint", str(ROOT / "constraints.txt"), *requirements)
+    return inside
 
 
 def small(extras: list[str]) -> list[str]:
