@@ -21,6 +21,7 @@ from tests.services.feed_users import TOKEN as FEED_TOKEN
 from tests.services.league_users import TOKEN
 from tests.services.services import Served
 from tests.services.slides_users import ADMIN, Person
+from tests.services.test_feed_conformance import WITHOUT_STREAM as FEED_WITHOUT_STREAM
 from tests.services.test_identity_conformance import WITHOUT_ENDING as IDENTITY_STAYS
 from tests.services.test_league_conformance import ENDING as LEAGUE_STAYS
 from tests.services.test_scripture_conformance import WITHOUT_INGEST
@@ -87,7 +88,7 @@ async def _opened(folder: Path) -> AsyncIterator[list[Trial]]:
                 lambda: services.scripture,
                 lambda served: _bearer(scripture_readers.administrator(served).token, *WITHOUT_INGEST),
             ),
-            "feed": _Asked(lambda: services.feed, lambda _: _bearer(FEED_TOKEN)),
+            "feed": _Asked(lambda: services.feed, lambda _: _bearer(FEED_TOKEN, *FEED_WITHOUT_STREAM)),
             "league": _Asked(lambda: services.league, referee),
         }
         yield [
