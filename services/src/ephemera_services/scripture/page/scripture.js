@@ -5,6 +5,7 @@ const find = (selector) => document.querySelector(selector);
 const state = { translations: [], translation: "", books: [], shown: 0, round: 0, searched: null, about: null };
 const LAST = "scripture.translation";
 const storage = (() => { try { return window.localStorage; } catch { return null; } })(); // null where the browser blocks it
+const MANY = 24; // chapters of a book from which a row of links is too long
 const EXAMPLES = ["What is said about love?", "Who is the light of the world?", "What comes of hope and patience?"];
 const ORIGINS = { exact: "Answered before.", semantic: "From the answer to a similar question.", asked: "" };
 
@@ -96,6 +97,21 @@ async function choose(translation) {
 /* The chapters of all books in their order, for the links at the end of a chapter. */
 const allChapters = () => state.books.flatMap((book) => Object.keys(book.chapters).map((number) => ({ book, number })));
 
+/* A few chapters are a row of links; of many, such as those of the Psalms, one is picked. */
+function showChapters(book, chapter) {
+  const numbers = Object.keys(book.chapters);
+  const many = numbers.length > MANY;
+  find("#chapters").hidden = many;
+  find("#many").hidden = !many;
+  find("#chapters").replaceChildren(...(many ? [] : numbers).map((each) => {
+    const link = make("a", { href: `#/read/${book.id}/${each}`, textContent: each });
+    if (each === chapter) link.setAttribute("aria-current", "page");
+    return link;
+  }));
+  find("#chapter").replaceChildren(...(many ? numbers : []).map((each) => make("option", { value: each, textContent: each })));
+  find("#chapter").value = chapter;
+}
+
 async function showChapter(bookId, number, verse) {
   const book = state.books.find((each) => each.id === bookId) || state.books[0];
   if (!book) throw new Error("There is nothing to read yet.");
@@ -103,11 +119,7 @@ async function showChapter(bookId, number, verse) {
   const found = await getShown(`chapters/${book.id}.${chapter}`, { translation: state.translation });
   find("#book").value = book.id;
   find("#title").textContent = document.title = `${book.name} ${chapter}`;
-  find("#chapters").replaceChildren(...Object.keys(book.chapters).map((each) => {
-    const link = make("a", { href: `#/read/${book.id}/${each}`, textContent: each });
-    if (each === chapter) link.setAttribute("aria-current", "page");
-    return link;
-  }));
+  showChapters(book, chapter);
   find("#verses").replaceChildren(...found.verses.map((each) => {
     const button = make("button", { type: "button", className: "verse", id: `v${each.verse}` },
       make("sup", { textContent: each.verse }), each.text);
@@ -122,7 +134,7 @@ async function showChapter(bookId, number, verse) {
     find(id).href = other ? `#/read/${other.book.id}/${other.number}` : "#/read";
     find(id).hidden = !other;
   }
-  find("#chapters [aria-current]").scrollIntoView({ block: "nearest", inline: "center" });
+  find("#chapters [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
   const target = verse && find(`#v${verse}`);
   if (target) {
     target.scrollIntoView({ block: "center" });
@@ -290,6 +302,7 @@ find("#translation").addEventListener("change", (event) => attempt(async () => {
   await show();
 }));
 find("#book").addEventListener("change", (event) => { location.hash = `#/read/${event.target.value}`; });
+find("#chapter").addEventListener("change", (event) => { location.hash = `#/read/${find("#book").value}/${event.target.value}`; });
 find("#within").addEventListener("change", () => { if (find("#search-form [name=q]").value.trim()) location.hash = searchUrl(); });
 find("#search-form").addEventListener("submit", (event) => {
   event.preventDefault();
