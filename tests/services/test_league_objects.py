@@ -1,10 +1,10 @@
-"""Large pages of the league in an object store: a folder, and the API of S3 where a test server is given."""
+"""Large pages of the league in an object store: a folder, and a bucket by the API of S3."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from datetime import timedelta
 from hashlib import sha256
@@ -20,6 +20,7 @@ from ephemera_services.league import Settings, keys, page_objects
 from ephemera_services.league.page_objects import LONGEST_LIFETIME, PageObjects
 from ephemera_services.runtime import InvalidSettings, read_settings
 from tests.defects.service_apps import App, opened
+from tests.services.s3_server import BUCKET, Bucket, running_bucket
 
 SCHEDULE, KEY = "/api/league/schedule", keys.SCHEDULE.at().key
 OVER = 500  # bytes: the demonstration's schedule is larger, and its entry with a pointer smaller
@@ -163,12 +164,47 @@ def test_a_wrong_url_stops_the_start(url: str) -> None:
         read_settings(Settings, {"EPHEMERA_LEAGUE_OBJECT_STORE_URL": url})
 
 
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    """A bucket on loopback, and its endpoint and credentials in the environment."""
+    with running_bucket() as bucket:
+        for name, value in bucket.variables.items():
+            monkeypatch.setenv(name, value)
+        yield bucket
+
+
+async def test_a_bucket_does_what_a_folder_does(bucket: Bucket) -> None:
+    """With the API of S3: objects are stored, read by another process, replaced, and removed when unused."""
+    await _stores(f"s3://{BUCKET}/league")
+    assert bucket.unsigned == 0
+    ((key, (content, written)),) = bucket.objects.items()
+    with closing(PageObjects(f"s3://{BUCKET}/league")) as objects:
+        shard = int(sha256(content).hexdigest()[:2], 16)
+        assert await objects.remove_unused(shard) == 0
+        bucket.objects[key] = (content, written - LONGEST_LIFETIME)
+        assert await objects.remove_unused(shard) == 1
+    assert bucket.objects == {}
+
+
+async def test_without_its_bucket_a_page_has_no_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that is down stores nothing, and says so."""
+    with running_bucket() as gone:
+        for name, value in gone.variables.items():
+            monkeypatch.setenv(name, value)
+    with closing(PageObjects(f"s3://{BUCKET}/league")) as objects:
+        assert not await objects.put("00" * 32, b"a page")
+        assert await objects.get("00" * 32) is None
+
+
 @pytest.mark.skipif("EPHEMERA_TEST_S3_URL" not in os.environ, reason="needs EPHEMERA_TEST_S3_URL=s3://bucket")
-async def test_a_bucket_does_what_a_folder_does() -> None:
-    """With the API of S3: objects are stored, read by another process, replaced, and kept while young."""
+async def test_a_bucket_of_a_real_store_does_the_same() -> None:
+    """The same with a store that the environment names."""
+    await _stores(f"{os.environ['EPHEMERA_TEST_S3_URL']}/{uuid4().hex}")
+
+
+async def _stores(url: str) -> None:
     content = uuid4().bytes * 1000
     digest = sha256(content).hexdigest()
-    url = f"{os.environ['EPHEMERA_TEST_S3_URL']}/{uuid4().hex}"
     with closing(PageObjects(url)) as one, closing(PageObjects(url)) as two:
         assert await one.get(digest) is None
         assert await one.put(digest, content)
