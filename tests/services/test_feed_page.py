@@ -173,6 +173,16 @@ def test_something_new_is_announced_and_hostile_text_is_text(visit: Visit, calle
     assert visit.page.locator("article img").count() == 0
 
 
+def test_an_empty_feed_fills_by_itself(visit: Visit, caller: Caller) -> None:
+    """Who waits for a first version sees it when it is there, without a button."""
+    caller.subscribe("una", "dawn", plan="pro")
+    visit.sign_in("una")
+    playwright.expect(visit.page.locator("#empty")).to_contain_text("Nothing yet")
+    caller.publish("dawn", *texts("space", 4))
+    playwright.expect(visit.articles).to_have_count(1)
+    playwright.expect(visit.page.locator("#news")).to_be_hidden()
+
+
 def test_only_what_was_shown_becomes_read(visit: Visit, caller: Caller) -> None:
     """An item that is marked while a newer version waits keeps as unread what that version added to it."""
     caller.publish("orbit", *texts("space", 4))
@@ -198,6 +208,7 @@ def test_it_fits_every_screen(browser: Any, caller: Caller, look: str, viewport:
     visit.sign_in()
     visit.articles.nth(1).get_by_role("button", name=re.compile("Show")).click()
     visit.articles.nth(1).locator("li").first.wait_for()
+    playwright.expect(visit.articles.nth(1)).to_have_class("read")
     width = visit.page.evaluate("document.documentElement.scrollWidth")
     assert width <= viewport["width"]
     heights = visit.page.evaluate(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
 import ephemera_services.feed
 from ephemera_services.feed import Settings, seed
+from ephemera_services.feed.demo_data import STORIES
 from ephemera_services.feed.service import Aggregator
 from ephemera_services.runtime import InvalidSettings, read_settings, variable_names
 from tests.cli.commands import ephemera as command
@@ -73,8 +75,9 @@ async def test_the_demonstration_makes_a_feed(places: dict[str, str]) -> None:
         assert (await world.rebuild("ann")).outcome == "rebuilt"
         feed = await world.aggregator.feed("ann")
         assert feed is not None
-        assert len(feed.items) >= 3
-        assert await _count(world.aggregator) == 12
+        assert len(feed.items) == sum(map(len, STORIES.values()))
+        assert all(item.sources for item in feed.items)
+        assert await _count(world.aggregator) == sum(map(len, chain.from_iterable(STORIES.values())))
 
 
 async def _count(aggregator: Aggregator) -> int:

@@ -8,7 +8,6 @@ from uuid import uuid4
 
 from ephemera_services.demo.clients import DemoClient
 from ephemera_services.demo.tour.steps import Step, StepContext, StepSkipped
-from ephemera_services.demo.traffic.feed import insight
 
 
 async def _without_redis(context: StepContext) -> None:
@@ -36,8 +35,9 @@ async def _without_redis(context: StepContext) -> None:
 async def _build_feed(context: StepContext, client: DemoClient) -> str:
     """Publish in a new channel, and wait until a new reader's feed is built from it."""
     name = uuid4().hex[:8]
-    for _ in range(5):
-        form = {"channel_id": f"tour-{name}", "text": insight("space")}
+    for number in range(5):
+        text = f"The rocket put a crew capsule and its satellite into orbit, says report {number}."
+        form = {"channel_id": f"tour-{name}", "text": text}
         await client.expect(201, "POST", "/feed/insights", json=form)
     path = f"/feed/users/reader-{name}"
     await client.expect(200, "PUT", f"{path}/subscriptions/tour-{name}", json={"plan": "pro"})

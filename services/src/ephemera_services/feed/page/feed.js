@@ -178,7 +178,9 @@ async function listen() {
         text += part.value;
         const complete = text.lastIndexOf("\n") + 1;
         for (const found of text.slice(0, complete).matchAll(/"cluster_version":\s*(\d+)/g)) {
-          if (Number(found[1]) > state.version) $("news").hidden = false;
+          if (Number(found[1]) <= state.version) continue;
+          if (state.items.length) $("news").hidden = false;
+          else await load(); // nothing is being read that would move
         }
         text = text.slice(complete);
       }
