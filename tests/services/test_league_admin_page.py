@@ -72,7 +72,7 @@ def test_a_helper_controls_a_match_on_a_phone(browser: Any, served: Served) -> N
         goal = page.get_by_role("button", name=re.compile("^Goal")).first
         assert goal.bounding_box()["height"] >= 64
         goal.click()
-        page.get_by_role("dialog").get_by_role("button", name="Serov").click()
+        page.get_by_role("dialog").get_by_role("button", name="Titov").click()
         score = page.locator(".board .score").first
         playwright.expect(score).to_have_text("1 : 0")
         page.get_by_role("button", name=re.compile("^Card")).last.click()
@@ -81,7 +81,7 @@ def test_a_helper_controls_a_match_on_a_phone(browser: Any, served: Served) -> N
         playwright.expect(page.locator("#toast")).to_be_hidden()
         save_picture(page, "control-phone-light")
         page.get_by_role("button", name=re.compile("^Goal")).last.click()
-        page.get_by_role("dialog").get_by_role("button", name="Orlov").click()
+        page.get_by_role("dialog").get_by_role("button", name="Zorin").click()
         playwright.expect(score).to_have_text("1 : 1")
         page.get_by_role("button", name="Undo").first.click()
         playwright.expect(score).to_have_text("1 : 0")

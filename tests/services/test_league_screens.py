@@ -71,7 +71,7 @@ def _play(served: Served, places: dict[str, str]) -> None:
     with referee(served) as admin:
         happened = (
             ("goal", "home", "Serov", 9),
-            ("goal", "away", "Orlov", 17),
+            ("goal", "away", "Titov", 17),
             ("card", "away", "Panin", 20),
         )
         for kind, side, player, minute in (*happened, ("goal", "home", "Belov", 21)):

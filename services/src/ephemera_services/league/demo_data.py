@@ -32,8 +32,17 @@ if TYPE_CHECKING:
 
 DEMO_ADMINISTRATOR, DEMO_HELPER = "referee", "linesman"
 _USERS = ("ann", "bob", "carl", "dora")
-CLUBS = ("Comet", "Meteor", "Quantum", "Reactor", "Proton", "Vortex", "Isotope", "Neutron")
-PLAYERS = ("Orlov", "Belov", "Serov", "Titov", "Panin", "Zorin")
+SQUADS = {
+    "Comet": ("Orlov", "Lundin", "Adeyemi", "Kraus", "Moretti", "Sato"),
+    "Meteor": ("Novak", "Ferrari", "Okafor", "Lindqvist", "Duarte", "Weber"),
+    "Quantum": ("Petrov", "Silva", "Hansen", "Mensah", "Rossi", "Kowal"),
+    "Reactor": ("Serov", "Belov", "Ivanov", "Castillo", "Nakamura", "Berg"),
+    "Proton": ("Titov", "Panin", "Larsen", "Diallo", "Fischer", "Ricci"),
+    "Vortex": ("Zorin", "Marin", "Jensen", "Toure", "Vidal", "Horvat"),
+    "Isotope": ("Sokolov", "Almeida", "Eriksen", "Kimura", "Braun", "Conti"),
+    "Neutron": ("Volkov", "Santos", "Nilsen", "Traore", "Keller", "Bianchi"),
+}
+CLUBS = tuple(SQUADS)
 _ROUNDS, _PAST_ROUNDS = 14, 8
 _DAY = timedelta(days=1)
 
@@ -48,9 +57,9 @@ async def seed(league: League, *, live: bool = True, now: datetime | None = None
         people = await _insert_users(sql, password_hash)
         ids = await _insert(sql, clubs, [{"name": name} for name in CLUBS])
         squads = [
-            {"club_id": each, "name": name, "number": 7 + at}
-            for each in ids
-            for at, name in enumerate(PLAYERS)
+            {"club_id": club_id, "name": name, "number": 7 + at}
+            for club_id, squad in zip(ids, SQUADS.values(), strict=True)
+            for at, name in enumerate(squad)
         ]
         await _insert(sql, players, squads)
         now = (now or datetime.now(UTC)).replace(microsecond=0)
@@ -69,7 +78,9 @@ async def seed(league: League, *, live: bool = True, now: datetime | None = None
         ):
             rows = [{**row, "season_id": season_id} for row in season]
             match_ids = await _insert(sql, matches, rows)
-            await _insert_events_and_predictions(sql, rows, match_ids, people)
+            await _insert_events_and_predictions(
+                sql, rows, match_ids, people, dict(zip(ids, SQUADS.values(), strict=True))
+            )
         shown = [("Boots from the old factory", 1), ("Tea at the stadium", 2), ("Season tickets", 3)]
         await _insert(
             sql, ads, [{"title": title, "link": "https://example.com", "position": at} for title, at in shown]
@@ -172,7 +183,11 @@ def fixture(stage: str, number: int, home_id: int, away_id: int, kickoff: dateti
 
 
 async def _insert_events_and_predictions(
-    sql: AsyncConnection, season: list[dict[str, Any]], match_ids: list[int], people: list[int]
+    sql: AsyncConnection,
+    season: list[dict[str, Any]],
+    match_ids: list[int],
+    people: list[int],
+    squads: dict[int, tuple[str, ...]],
 ) -> None:
     """Insert goals of the finished matches, and predictions of them."""
     chance = random.Random(1)
@@ -183,7 +198,7 @@ async def _insert_events_and_predictions(
         for side in ("home", "away"):
             for _ in range(row[f"{side}_goals"]):
                 where = {"match_id": match_id, "minute": chance.randint(1, 90), "kind": "goal", "side": side}
-                goals.append({**where, "player": chance.choice(PLAYERS)})
+                goals.append({**where, "player": chance.choice(squads[row[f"{side}_id"]])})
         for user_id in people:
             guess = {"home_goals": chance.randint(0, 3), "away_goals": chance.randint(0, 2)}
             predicted.append({"user_id": user_id, "match_id": match_id, **guess})

@@ -27,7 +27,8 @@ from ephemera.web import Problem
 from ephemera_services.league.administration.edits import SERVICE, RowChange
 from ephemera_services.league.administration.forms import Action
 from ephemera_services.league.administration.live_control import clock
-from ephemera_services.league.demo_data import CLUBS, PLAYERS, fixture, rounds
+from ephemera_services.league.administration_tables import players
+from ephemera_services.league.demo_data import CLUBS, fixture, rounds
 from ephemera_services.league.keys import DEMO_LOCK
 from ephemera_services.league.loaders import league_table
 from ephemera_services.league.seasons import current_season
@@ -136,9 +137,16 @@ class Referee:
         event: dict[str, Any] = {}
         if minute is not None:
             side = random.choice(("home", "away"))
-            event = {"side": side, "player": random.choice(PLAYERS), "minute": minute}
+            event = {"side": side, "player": await self._player(match, side), "minute": minute}
         action = Action(id=uuid4(), seen=_UNSEEN, kind=kind, **event)
         await self._league.live_control.act(match.id, action, SERVICE)
+
+    async def _player(self, match: Row[Any], side: str) -> str | None:
+        """Someone of the side's squad, which people may have changed in the panel."""
+        squad = select(players.c.name).where(players.c.club_id == getattr(match, f"{side}_id"))
+        async with self._engine.connect() as sql:
+            names = (await sql.execute(squad.order_by(players.c.id))).scalars().all()
+        return random.choice(names) if names else None
 
     async def _show_minute(self, match: Row[Any], minute: int) -> None:
         """Set the clock alone: a goal that a helper records at the same moment stays."""

@@ -352,7 +352,8 @@ function described(row) {
   const added = Object.entries(row.added ?? {}).map(([name, by]) => `${name.replace("_", " ")} ${by > 0 ? "+" : ""}${by}`);
   const before = row.before ?? {}, after = row.after ?? {};
   const names = Object.keys(row.before && row.after ? after : {}).filter((name) => !HIDDEN.has(name) && before[name] !== after[name]);
-  const set = names.map((name) => `${name.replace("_", " ")} ${before[name] ?? "–"} → ${after[name] ?? "–"}`);
+  const written = (name, value) => (value == null ? "–" : name === "kickoff" ? time(value) : value);
+  const set = names.map((name) => `${name.replace("_", " ")} ${written(name, before[name])} → ${written(name, after[name])}`);
   const whole = row.before && row.after ? [] : [(row.after ?? row.before)?.text ?? (row.after ?? row.before)?.name ?? (row.after ?? row.before)?.player ?? (row.after ?? row.before)?.title ?? ""];
   return [...added, ...set, ...whole].filter(Boolean).join(", ");
 }

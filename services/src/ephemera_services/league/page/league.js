@@ -35,7 +35,7 @@ const PROFILE = {
 };
 const CLUB = { every: QUIET, paths: () => [`api/clubs/${state.club}/matches`], draw: drawClub };
 
-const state = { tab: "League", part: "Table", season: null, match: null, club: null, profile: false, timer: 0, me: null, round: 0, around: 0 };
+const state = { tab: "League", part: "Table", season: null, match: null, club: null, profile: false, timer: 0, me: null, round: 0, around: 0, day: "" };
 const content = document.getElementById("content");
 const mark = document.getElementById("mark");
 
@@ -180,6 +180,9 @@ document.addEventListener("visibilitychange", () => document.hidden ? schedule()
 setInterval(() => {
   content.querySelectorAll("[data-until]").forEach((each) => { each.textContent = countdown(each.dataset.until); });
   content.querySelectorAll(".minute").forEach((each) => { each.textContent = minute(each.match); });
+  const day = new Date().toDateString();
+  if (state.day !== day) content.querySelectorAll("time").forEach((each) => { each.textContent = each.written(); }); // "Today" was yesterday
+  state.day = day;
 }, 1000);
 
 // --- seasons: the list is requested when it is opened, or when the address names a season --------------------
@@ -282,10 +285,8 @@ function drawTable([rows]) {
   const lines = rows.map((row) => {
     const link = el("a", { href: `#/club/${row.club_id}` }, side(row.club));
     const difference = row.goals[0] - row.goals[1];
-    const formOf = () => el("span", { className: "form" }, ...(row.form ?? []).map((each) => el("i", { className: each, title: NAMES[each] }, each)));
-    const form = formOf(); // a column where there is room for it, otherwise below the name
-    link.firstChild.lastChild.append(formOf());
-    return { ...row, club: link, difference: `${difference > 0 ? "+" : ""}${difference}`, scored: row.goals.join(":"), form };
+    link.firstChild.lastChild.append(form_(row.form)); // a column where there is room for it, otherwise below the name
+    return { ...row, form: form_(row.form), club: link, difference: `${difference > 0 ? "+" : difference < 0 ? "−" : ""}${Math.abs(difference)}`, scored: row.goals.join(":") };
   });
   const columns = { "#": "rank", Club: "club", P: "played", W: "won", D: "drawn", L: "lost", Scored: "scored", "+/−": "difference", Points: "points", Form: "form" };
   if (state.season === "all" || rows.length < RANKED) return table(lines, columns);
@@ -294,6 +295,8 @@ function drawTable([rows]) {
 }
 const RANKED = 6; // clubs of a season from which its ends are marked
 const NAMES = { W: "won", D: "drawn", L: "lost" };
+
+function form_(signs) { return el("span", { className: "form" }, ...(signs ?? []).map((each) => el("i", { className: each, title: NAMES[each] }, each))); }
 
 async function fetchBoard() { // with one's own place, if it is not among the first
   const [path] = this.paths();
@@ -322,10 +325,20 @@ function shape(name) { // a drawn sign, whose meaning stands beside it as text
   return made;
 }
 
-function when(kickoff, dateStyle = "medium") { // without a style, the date is left out
-  const made = el("time", {}, new Date(kickoff).toLocaleString([], { ...(dateStyle ? { dateStyle } : {}), timeStyle: "short" }));
-  made.dateTime = kickoff;
+function when(at, day = "short") { // the day as "Today" or "Mon, 23 Nov", "full" with its name, or without it
+  const made = el("time", { dateTime: at });
+  made.written = () => [day && dayOf(new Date(at), day), new Date(at).toLocaleTimeString([], { timeStyle: "short" })].filter(Boolean).join(", ");
+  made.textContent = made.written();
   return made;
+}
+
+const NEAR_DAYS = { "-1": "Yesterday", 0: "Today", 1: "Tomorrow" };
+
+function dayOf(at, style) {
+  const today = new Date(), days = Math.round((new Date(at).setHours(0, 0, 0, 0) - new Date(today).setHours(0, 0, 0, 0)) / 86400000);
+  if (NEAR_DAYS[days]) return NEAR_DAYS[days];
+  const year = at.getFullYear() === today.getFullYear() ? {} : { year: "numeric" };
+  return at.toLocaleDateString([], style === "full" ? { dateStyle: "full" } : { weekday: "short", day: "numeric", month: "short", ...year });
 }
 
 function countdown(until) {
@@ -350,6 +363,16 @@ function matchCard(row) {
   card.setAttribute("aria-label", row.score ? `${row.home} ${home} : ${away} ${row.away}` : `${row.home} – ${row.away}`);
   card.addEventListener("click", () => go({ match: row.id }));
   return card;
+}
+
+function liveCard(row) { // what one came for: large, with the scorers of each side below it
+  const club = (name) => el("span", { className: "club" }, crest(name), name);
+  const scorers = (side_) => el("span", { className: "scorers" }, ...(row.goals ?? []).filter((goal) => goal.side === side_).map((goal) => el("span", {}, `${goal.player} ${goal.minute}′`)));
+  const link = el("a", { className: "card hero big match", href: `#/match/${row.id}` }, club(row.home),
+    el("span", {}, el("span", { className: "score" }, row.score.join(" : ")), clock(row)), club(row.away),
+    scorers("home"), row.goals?.length ? shape("ball") : el("span", {}), scorers("away"));
+  link.setAttribute("aria-label", `${row.home} ${row.score.join(" : ")} ${row.away}, live`);
+  return link;
 }
 
 const OFF = new Set(["postponed", "cancelled"]);
@@ -407,16 +430,20 @@ function around() {
 function drawLive([rows]) {
   // The score as text too, for those who hear the page.
   const said = rows?.length ? el("p", { className: "unseen" }, rows.map((row) => `${row.home} ${row.score.join(" : ")} ${row.away}`).join(" · ")) : null;
-  return el("div", {}, rows?.length ? cards(rows) : empty("No match is being played at the moment."), said,
+  return el("div", {}, rows?.length ? el("div", { className: "grid now" }, ...rows.map(liveCard)) : empty("No match is being played at the moment."), said,
     ...around().filter(([, its]) => its.length).map(([title, its]) => el("section", {}, el("h2", {}, title), cards(its))));
 }
 
 function drawStats([stats]) {
   const average = stats.played ? (stats.goals / stats.played).toFixed(1) : "0";
   const cards_ = stats.cards?.length ? [el("h2", {}, "Cards"), table(stats.cards, { Player: "player", Club: "club", Cards: "cards" })] : [];
-  return el("div", {}, el("p", { className: "card" }, `${stats.played} matches, ${stats.goals} goals, ${average} per match`),
-    el("h2", {}, "Scorers"), table(stats.scorers, { Player: "player", Club: "club", Goals: "goals" }), ...cards_);
+  const figures = figureCard([stats.played, "matches"], [stats.goals, "goals"], [average, "per match"]);
+  return el("div", {}, figures, el("h2", {}, "Scorers"), table(stats.scorers, { Player: "player", Club: "club", Goals: "goals" }), ...cards_);
 }
+
+function figure(number, text) { return el("div", {}, el("div", { className: "score" }, number ?? "–"), el("span", { className: "muted" }, text)); }
+
+function figureCard(...figures) { return el("div", { className: "card hero figures" }, ...figures.map((each) => figure(...each))); }
 
 function drawCup([rows]) {
   if (!rows?.length) return empty("The cup has not been drawn yet.");
@@ -449,9 +476,20 @@ function drawClub([club]) {
   document.title = `${club.club} · League`;
   const played = club.matches.filter((row) => row.score).reverse();
   const ahead = club.matches.filter((row) => !row.score);
-  return el("div", {}, el("div", { className: "card hero big" }, el("span", {}), el("b", { className: "club" }, crest(club.club), club.club), el("span", {})),
+  const seasons_ = [...new Set(played.map((row) => row.season))];
+  const over = played.filter((row) => row.status === "finished" && row.stage === "league" && row.season === seasons_[0]).map((row) => ({ ...row, sign: signOf(row, club.club) }));
+  const count = (sign) => over.filter((row) => row.sign === sign).length;
+  return el("div", {}, el("div", { className: "card hero big" }, el("span", {}), el("b", { className: "club" }, crest(club.club), club.club, over.length ? form_(over.slice(0, RECENT).reverse().map((row) => row.sign)) : null), el("span", {})),
+    over.length ? figureCard([count("W"), "won"], [count("D"), "drawn"], [count("L"), "lost"]) : null,
     el("h2", {}, "Next"), ahead.length ? cards(ahead.slice(0, NEAR)) : empty("No further match is planned."),
-    el("h2", {}, "Played"), played.length ? cards(played) : empty("No match was played yet."));
+    ...seasons_.flatMap((season) => [el("h2", {}, `Played in ${season}`), cards(played.filter((row) => row.season === season))]),
+    ...(played.length ? [] : [el("h2", {}, "Played"), empty("No match was played yet.")]));
+}
+const RECENT = 5; // matches of a form
+
+function signOf({ home, score }, club) {
+  const [own, other] = home === club ? score : [score[1], score[0]];
+  return own > other ? "W" : own < other ? "L" : "D";
 }
 
 function drawMatch(bodies) {
@@ -473,7 +511,7 @@ function drawMatch(bodies) {
     return el("li", { className: each.side }, ...cells);
   });
   const timeline = events.length ? [el("h2", {}, "Timeline"), el("ul", { className: "card timeline" }, ...events)] : [];
-  const posted = (at) => when(at, new Date(at).toDateString() === new Date().toDateString() ? null : "medium");
+  const posted = (at) => when(at, new Date(at).toDateString() === new Date().toDateString() ? null : "short");
   const said = (comments ?? []).map((each) => el("p", {}, el("b", {}, `${each.by} `, posted(each.at)), ` ${each.text}`));
   const placed = (state.me && snapshot("api/me/predictions")?.body)?.find((row) => row.id === meta.id);
   const predicting = live?.status === "scheduled" && new Date(meta.kickoff) > Date.now()
@@ -488,12 +526,15 @@ function voteBars(meta, live) {
   const votes = live?.votes ?? { home: 0, draw: 0, away: 0 };
   const total = votes.home + votes.draw + votes.away;
   const own = storage.getItem(voteKey(meta.id));
+  const closed = ["finished", "cancelled"].includes(live?.status);
+  const count = total ? `${total} ${total === 1 ? "vote" : "votes"}` : "No votes yet";
+  const hint = el("p", { className: "muted" }, `${count}${closed || own ? "" : " · choose one, you cannot change it"}`);
   const titles = { home: meta.home, draw: "A draw", away: meta.away };
-  return el("div", { className: "card votes" }, ...Object.keys(titles).map((choice) => {
+  const bars = Object.keys(titles).map((choice) => {
     const share = total ? Math.round((100 * votes[choice]) / total) : 0;
     const bar = el("i", {});
     bar.style.width = `${share}%`;
-    const button = el("button", { type: "button", className: own === choice ? "own" : "", disabled: ["finished", "cancelled"].includes(live?.status) },
+    const button = el("button", { type: "button", className: own === choice ? "own" : "", disabled: closed },
       el("span", {}, `${own === choice ? "✓ " : ""}${titles[choice]}`), el("span", { className: "bar" }, bar),
       el("span", { className: "count" }, `${share} %`));
     button.setAttribute("aria-label", `${titles[choice]}: ${votes[choice]} of ${total} votes${own === choice ? ", yours" : ""}`);
@@ -506,7 +547,8 @@ function voteBars(meta, live) {
       } else MATCH.recalled = null;
     });
     return button;
-  }));
+  });
+  return el("div", { className: "card votes" }, ...bars, hint);
 }
 
 function voteKey(match) { return `league:vote:${state.me?.user_id ?? "anonymous"}:${match}`; }
@@ -565,9 +607,8 @@ function drawMine([rows]) {
 
 function drawProfile([earned, predictions, place]) {
   if (!state.me || !predictions) return empty("Sign in to see your profile.");
-  const figure = (number, text) => el("div", {}, el("div", { className: "score" }, number ?? "–"), el("span", { className: "muted" }, text));
   const badges = (earned?.achievements ?? []).map((name) => el("span", {}, name));
-  return el("div", {}, el("div", { className: "card hero big profile" }, el("b", { className: "club" }, crest(state.me.name), state.me.name), figure(place?.points ?? 0, "points"), figure(place?.rank, "all-time place")),
+  return el("div", {}, el("div", { className: "card hero big figures" }, el("b", { className: "club" }, crest(state.me.name), state.me.name), figure(place?.points ?? 0, "points"), figure(place?.rank, "all-time place")),
     el("h2", {}, "Achievements"), badges.length ? el("div", { className: "card badges" }, ...badges) : empty("None yet: predict, comment, come back."),
     el("h2", {}, "Predictions"), drawMine([predictions]));
 }
