@@ -17,7 +17,7 @@ from ephemera.console._key_search import PAGE, KeyScope, KeySearch
 from ephemera.console._key_values import TOO_DEEP, TOO_LARGE, KeyEntry, read_entry
 from ephemera.embedded import Valkey
 from ephemera.errors import KeyNotChanged
-from ephemera.keyspace import CodecName, Keyspace
+from ephemera.keyspace import CodecName, Keyspace, Template
 from ephemera.patterns.locks import Locks
 from tests.console.browser_pages import FITS, expect, region, row_of
 from tests.console.console_process import RunningConsole, running_console, settled
@@ -73,6 +73,20 @@ async def test_a_search_finds_keys_of_one_keyspace_by_a_part(server: Valkey) -> 
         assert await found(KeySearch(scope_of(service, None), "17")) == {b"stranger:17"}
         whole = await KeySearch(profiles, "cache:profile:299").more()
         assert whole[0] == b"cache:profile:299"
+
+
+async def test_a_shape_has_only_its_undeclared_keys(server: Valkey) -> None:
+    """Neither keys of other shapes, nor declared ones that would fit, are found in it."""
+    async with connect(server.url, catalogue) as store:
+        for key in ("tag:{1}:top", "tag:{2}:top", "tag:1:top", "tag:{1}:new", "tag:{1}:top:more"):
+            await store.call("SET", key, "x", "EX", 60)
+        await store[NOTE].put("text", note_id="17")
+        service = service_of(store)
+        tops = KeyScope(service, "cache", None, shape=Template("tag:{tag_id}:top", hash_tag="tag_id"))
+        assert await found(KeySearch(tops, "")) == {b"tag:{1}:top", b"tag:{2}:top"}
+        assert await found(KeySearch(tops, "2")) == {b"tag:{2}:top"}
+        notes = KeyScope(service, "cache", None, shape=Template(NOTE.pattern))
+        assert await found(KeySearch(notes, "")) == set()
 
 
 async def test_a_secret_is_neither_shown_nor_found_by_a_guess(server: Valkey) -> None:

@@ -76,9 +76,31 @@ def test_a_library_is_a_section_on_a_server_without_a_catalogue(
     expect(row_of(celery, "celery", "queue")).to_be_visible()
     expect(celery).to_contain_text("To replace it")
     expect(celery.locator(".e-hazard").first).to_be_visible()
-    others = region(page, "Undeclared keys")
+    others = region(page, "Other keys")
     expect(row_of(others, "price:{price_id}")).to_contain_text("5")
     assert "celery" not in others.inner_text()
-    expect(tile(page, "Undeclared keys")).to_have_text("12")
+    expect(tile(page, "Libraries")).to_have_text("1")
+    expect(tile(page, "Keys of libraries")).to_have_text("7")
+    expect(tile(page, "Other keys")).to_have_text("5")
+    expect(region(page, "Declared keyspaces")).to_have_count(0)
     page.wait_for_function(FITS)
     picture(page, "libraries")
+
+
+def test_keys_of_a_shape_are_browsed_on_a_server_without_a_catalogue(
+    unaided: RunningConsole, browse: Callable[..., Any]
+) -> None:
+    """A shape is opened from the page of keyspaces; the tree has every shape, under its library if known."""
+    page = browse(unaided, "/keyspaces")
+    row_of(region(page, "Other keys"), "price:{price_id}").click()
+    keys = region(page, "Keys")
+    expect(keys.locator("tbody tr")).to_have_count(5)
+    expect(keys).to_contain_text("price:3")
+    tree = region(page, "Keyspaces").locator(".q-tree")
+    celery = tree.locator(".q-tree__node--parent", has=page.get_by_text("Celery", exact=True)).last
+    expect(celery).to_contain_text("celery-task-meta-{meta_id}")
+    celery.get_by_text("celery", exact=True).click()
+    expect(keys.locator("tbody tr")).to_have_count(1)
+    expect(row_of(keys, "celery", "list")).to_be_visible()
+    tree.get_by_text("Celery", exact=True).click()
+    expect(tree.get_by_text("celery-task-meta-{meta_id}", exact=True)).to_be_hidden()

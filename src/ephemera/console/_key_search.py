@@ -13,11 +13,13 @@ from functools import cached_property
 from typing import Any
 
 from ephemera.console._connections import Service
-from ephemera.keyspace import RESERVED, Keyspace, Role
+from ephemera.keyspace import RESERVED, Keyspace, Role, Template
 from ephemera.operations.formatting import format_key
 from ephemera.operations.survey import PAGE_SIZE, SCAN_START
 from ephemera.wire import Client
 
+UNDECLARED = "Undeclared keys"
+"""What keys are called that no keyspace declares."""
 PAGE = 100
 """Keys that a search returns at once."""
 _SCANS = 50  # of a thousand names each, for one page of results
@@ -25,13 +27,29 @@ _SCANS = 50  # of a thousand names each, for one page of results
 
 @dataclass(frozen=True)
 class KeyScope:
-    """Where to look: a keyspace of a service, or the undeclared keys on one of its servers."""
+    """Where to look: a keyspace of a service, or undeclared keys on a server, all of them or of a shape."""
 
     service: Service
     role: Role
     keyspace: Keyspace[Any] | None
     others: tuple[Service, ...] = ()
     """Services whose keys may be on the same server, where they are undeclared for this one."""
+    shape: Template | None = None
+    """Of undeclared keys, only those of this pattern."""
+
+    @property
+    def name(self) -> str:
+        """The pattern of the keys, or what they are."""
+        return UNDECLARED if self._template is None else self._template.pattern
+
+    @property
+    def glob(self) -> str:
+        """The glob that matches at least all keys of this scope."""
+        return "*" if self._template is None else self._template.glob
+
+    @property
+    def _template(self) -> Template | None:
+        return self.shape if self.keyspace is None else self.keyspace.template
 
     @property
     def client(self) -> Client:
@@ -42,6 +60,8 @@ class KeyScope:
         """Whether a key belongs here."""
         if self.keyspace is not None:
             return self.keyspace.parse(key) is not None
+        if self.shape is not None and self.shape.parse(key) is None:
+            return False
         catalogues = (RESERVED, *self.service.catalogues)
         return all(catalogue.classify(key) is None for catalogue in catalogues)
 
@@ -102,8 +122,7 @@ class KeySearch:
     async def _page(self) -> list[bytes]:
         nodes = self.scope.client.nodes()
         node = nodes[min(self._node, len(nodes) - 1)]  # the cluster may have become smaller
-        keyspace = self.scope.keyspace
-        glob = "*" if keyspace is None else keyspace.template.glob
+        glob = self.scope.glob
         self._cursor, names = await node.call("SCAN", self._cursor, "MATCH", glob, "COUNT", PAGE_SIZE)
         self.scanned += PAGE_SIZE
         if self._cursor == SCAN_START:

@@ -1,7 +1,11 @@
-"""Key browser: keys by keyspace, search, the value of one, and changes by administrators."""
+"""Key browser: keys by keyspace, search, the value of one, and changes by administrators.
+
+Undeclared keys are in the tree by the library that writes them and by shape, once a survey has found those.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from nicegui import ui
@@ -19,16 +23,19 @@ from ephemera.console._components import (
 from ephemera.console._components._confirm import disable_if_refused
 from ephemera.console._connections import Service
 from ephemera.console._formats import HIDDEN, NO_VALUE
-from ephemera.console._key_search import KeyScope, KeySearch
+from ephemera.console._key_search import UNDECLARED, KeyScope, KeySearch
 from ephemera.console._key_values import KeyEntry, read_entry
 from ephemera.console._view import ConsolePage, View
+from ephemera.keyspace import Role, Template
+from ephemera.operations.audit import UnknownShape
 from ephemera.operations.formatting import format_count, format_duration, format_key
 from ephemera.operations.survey import SampledKey, inspect_keys
 
 _MAX_ROWS = 1000  # keys on the page; a search that finds more should be narrowed
 _MAX_TEXT = 200  # characters to search for
 _ONCE = 365 * 86_400.0  # seconds: a search is repeated by the user, not by a timer
-_UNDECLARED = "Undeclared keys"
+_SURVEYED = 2.0  # seconds between looks for shapes of undeclared keys
+_MAX_SHAPES = 100  # of a server
 _HIDDEN_KEY = "(hidden: it may be a secret)"
 
 
@@ -43,6 +50,7 @@ class _Browser:
     def __init__(self, view: View) -> None:
         self._view = view
         self._scopes: dict[str, KeyScope] = {}
+        self._surveyed: list[float] = []  # when the tree was drawn, by service
         self._nodes = [self._service_node(service) for service in view.services]
         self._scope = self._chosen()
         self._search = KeySearch(self._scope, "")
@@ -77,6 +85,7 @@ class _Browser:
                     self._next.props("flat no-caps dense")
                     self._state = ui.label().classes("e-note e-stand")
         self._timer = view.every(_ONCE, self._continue)
+        view.every(_SURVEYED, self._grow_tree)
 
     def _service_node(self, service: Service) -> dict[str, Any]:
         children = []
@@ -85,37 +94,76 @@ class _Browser:
             nodes = [self._node(KeyScope(service, each.role, each), each.pattern) for each in stored]
             if len(nodes) > 1:
                 name = f"{group.main.pattern} ({group.kind})"
-                nodes = [
-                    {"id": f"group {group.main.pattern} {service.name}", "label": name, "children": nodes}
-                ]
+                nodes = [_folder(f"group {group.main.pattern} {service.name}", name, nodes)]
             children += nodes
+        shapes = [unknown.shapes for _, unknown in self._view.console.surveys.of(service).unknown]
         roles = [role or "cache" for role, _, _ in service.servers]
-        for role in roles:
-            where = f"{_UNDECLARED} on the {role} server" if len(roles) > 1 else _UNDECLARED
-            others = tuple(each for each in self._view.services if each is not service)
-            children.append(self._node(KeyScope(service, role, None, others), where))
-        return {"id": f"service {service.name}", "label": service.name, "children": children}
+        for number, role in enumerate(roles):
+            where = f"{UNDECLARED} on the {role} server" if len(roles) > 1 else UNDECLARED
+            found = shapes[number][:_MAX_SHAPES] if number < len(shapes) else []
+            children.append(self._undeclared_node(service, role, where, found))
+        return _folder(f"service {service.name}", service.name, children)
+
+    def _undeclared_node(
+        self, service: Service, role: Role, label: str, shapes: list[UnknownShape]
+    ) -> dict[str, Any]:
+        """The undeclared keys of a server: the shapes of each library, then those of no known library."""
+        others = tuple(each for each in self._view.services if each is not service)
+        libraries: dict[str, list[dict[str, Any]]] = {}
+        for shape in shapes:
+            if shape.pattern is not None:
+                template = Template(shape.pattern, hash_tag=shape.hash_tag)
+                node = self._node(KeyScope(service, role, None, others, template), shape.pattern)
+                libraries.setdefault(shape.library or "", []).append(node)
+        unrecognized = libraries.pop("", [])
+        nodes = [
+            _folder(f"library {name} {role} {service.name}", name, found)
+            for name, found in sorted(libraries.items())
+        ]
+        return self._node(KeyScope(service, role, None, others), label) | {"children": nodes + unrecognized}
 
     def _node(self, scope: KeyScope, label: str) -> dict[str, Any]:
-        name = f"scope {len(self._scopes)}"
+        name = _id_of(scope)
         self._scopes[name] = scope
         return {"id": name, "label": label}
 
     def _chosen(self) -> KeyScope:
         """The keyspace that the URL names, or the first one."""
         wanted = self._view.arguments.get("service"), self._view.arguments.get("keyspace")
-        named = [
-            scope
-            for scope in self._scopes.values()
-            if scope.keyspace is not None and (scope.service.name, scope.keyspace.pattern) == wanted
-        ]
+        named = [scope for scope in self._scopes.values() if (scope.service.name, scope.name) == wanted]
         return (named or list(self._scopes.values()))[0]
 
     def _draw_tree(self) -> None:
         with ui.element("div").classes("e-tree"):
-            tree = ui.tree(self._nodes, on_select=lambda event: self._choose(event.value))
-            tree.props("dense no-connectors")
-            tree.expand([f"service {self._scope.service.name}"])
+            self._tree = ui.tree(self._nodes, on_select=lambda event: self._choose(event.value))
+            self._tree.props("dense no-connectors no-selection-unset")
+            chosen = _id_of(self._scope)
+            self._tree.select(chosen)
+            nodes = [each for node in self._nodes for each in _below(node) if _children(each)]
+            above = [each["id"] for each in nodes if any(one["id"] == chosen for one in _below(each))]
+            self._tree.expand(above)
+            self._expand_undeclared(self._nodes)
+
+    def _grow_tree(self) -> None:
+        """Show what the latest survey found."""
+        surveys = self._view.console.surveys
+        surveys.refresh_if_stale()
+        surveyed = [surveys.of(service).at for service in self._view.services]
+        if surveyed == self._surveyed:
+            return
+        self._surveyed = surveyed
+        nodes = [self._service_node(service) for service in self._view.services]
+        if nodes != self._nodes:
+            self._expand_undeclared(nodes)
+            self._nodes = nodes
+            self._tree.props["nodes"] = nodes
+
+    def _expand_undeclared(self, nodes: list[dict[str, Any]]) -> None:
+        """Show all shapes of a service that declares nothing, the first time that there are some."""
+        for service, node, before in zip(self._view.services, nodes, self._nodes, strict=True):
+            shown_before = node is not before and any(map(_children, _children(before)))
+            if not service.keyspaces and not shown_before:
+                self._tree.expand([each["id"] for each in _below(node) if _children(each)])
 
     async def _choose(self, name: Any) -> None:
         scope = self._scopes.get(name) if isinstance(name, str) else None
@@ -253,9 +301,29 @@ class _Browser:
         await self._find()
 
 
+def _id_of(scope: KeyScope) -> str:
+    """The id of a scope's node, which is the same after each survey."""
+    return f"{'shape' if scope.shape else 'scope'} {scope.name} {scope.role} {scope.service.name}"
+
+
+def _folder(name: str, label: str, children: list[dict[str, Any]]) -> dict[str, Any]:
+    """A node of the tree that only opens and closes."""
+    return {"id": name, "label": label, "children": children, "selectable": False}
+
+
+def _children(node: dict[str, Any]) -> list[dict[str, Any]]:
+    return node.get("children", [])
+
+
+def _below(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A node of the tree, and all below it."""
+    yield node
+    for child in _children(node):
+        yield from _below(child)
+
+
 def _name_of(scope: KeyScope) -> str:
-    name = _UNDECLARED if scope.keyspace is None else scope.keyspace.pattern
-    return f"{scope.service.name} / {name}"
+    return f"{scope.service.name} / {scope.name}"
 
 
 def _shown_key(key: bytes, scope: KeyScope) -> str:

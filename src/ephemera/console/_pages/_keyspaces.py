@@ -6,6 +6,7 @@ what to know about it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import time
 from typing import Any
 
@@ -16,10 +17,11 @@ from ephemera.console._components._cards import Tone
 from ephemera.console._components._tables import ConsoleTable
 from ephemera.console._connections import Service
 from ephemera.console._formats import format_percent
+from ephemera.console._key_search import UNDECLARED
 from ephemera.console._keyspace_groups import KeyspaceGroup
 from ephemera.console._survey_cache import KeyspaceSurvey, ServiceSurvey, SurveyCache
 from ephemera.console._view import ConsolePage, View
-from ephemera.operations.audit import UnknownShape
+from ephemera.operations.audit import UnknownKeys, UnknownShape
 from ephemera.operations.formatting import format_count, format_size
 from ephemera.operations.libraries import library_of
 
@@ -35,26 +37,25 @@ _COLUMNS = (
 )
 
 
+_Found = dict[Service, ServiceSurvey]
+_Show = Callable[[_Found], None]
+"""Shows what surveys found."""
+
+
 def build(view: View) -> None:
-    """Draw it."""
+    """Draw it; without a catalogue, libraries come first."""
     where = [Column("service", "Service")] if len(view.services) > 1 else []
-    with tiles():
-        keyspaces, keys = tile("Declared keyspaces"), tile("Declared keys")
-        size, unknown = tile("Size of declared keys", "from a sample"), tile("Undeclared keys")
-    with section("Declared keyspaces", "Open one for its documentation, TTLs and sample entries.") as head:
+    catalogued = any(service.keyspaces for service in view.services)
+    show_first = _declared(view, where) if catalogued else _library_figures()
+    libraries = _Libraries(view, where)
+    title, note = (
+        ("Undeclared keys", "Keys that are in no catalogue, by shape. Open one for its keys.")
+        if catalogued
+        else ("Other keys", "Keys of no known library, by shape. Open one for its keys.")
+    )
+    with section(title, note) as head:
         with head:
-            status = ui.label().classes("e-note e-stand")
-        declared = table(
-            [*_COLUMNS[:1], *where, *_COLUMNS[1:]],
-            empty=Empty(
-                "Nothing is declared", "Start the console with a --catalogue that has keyspaces.", "key_off"
-            ),
-            on_open=lambda row: view.go("/keyspace", service=row["service"], keyspace=row["keyspace"]),
-            rows_per_page=25,
-            search=True,
-        )
-    libraries = _Libraries(where)
-    with section("Undeclared keys", "Keys that are in no catalogue, grouped by shape."):
+            status = None if catalogued else ui.label().classes("e-note e-stand")
         shapes = table(
             [
                 Column("shape", "Shape", "mono"),
@@ -63,24 +64,19 @@ def build(view: View) -> None:
                 Column("types", "Types"),
                 Column("examples", "Examples", "mono"),
             ],
-            empty=Empty("No undeclared keys", "Every key seen is declared.", "verified"),
+            empty=Empty("No undeclared keys", "Every key seen is declared.", "verified")
+            if catalogued
+            else Empty("No other keys", "Every key seen belongs to a library.", "verified"),
+            on_open=lambda row: _browse(view, row),
         )
 
     def refresh() -> None:
         surveys = view.console.surveys
         surveys.refresh_if_stale()
         found = {service: surveys.of(service) for service in view.services}
-        all_keyspaces = [each for one in found.values() for each in one.keyspaces.values()]
-        groups = [(service, group) for service in view.services for group in service.groups]
-        declared_keyspaces = sum(len(service.keyspaces) for service in view.services)
-        keyspaces.show(f"{declared_keyspaces:,}", f"in {format_count(len(groups), 'row')}, by pattern")
-        known = any(one.at for one in found.values())
-        keys.show(f"{sum(each.report.keys for each in all_keyspaces):,}" if known else "—")
-        size.show(format_size(sum(each.report.size.value for each in all_keyspaces if each.report.size)))
-        undeclared = sum(each.keys for one in found.values() for _, each in one.unknown)
-        unknown.show(f"{undeclared:,}" if known else "—", tone="warn" if undeclared else "good")
-        status.text = _status(surveys, found)
-        declared.show([_row(service, group, found[service]) for service, group in groups])
+        show_first(found)
+        if status is not None:
+            status.text = _status(surveys, found)
         rows = [row for service in view.services for row in _unknown(service, found[service])]
         libraries.show([row for row in rows if row["library"]])
         shapes.show([row for row in rows if not row["library"]])
@@ -88,10 +84,67 @@ def build(view: View) -> None:
     view.every(1, refresh)
 
 
+def _declared(view: View, where: list[Column]) -> _Show:
+    """The figures and the table of declared keyspaces."""
+    with tiles():
+        keyspaces, keys = tile("Declared keyspaces"), tile("Declared keys")
+        size, unknown = tile("Size of declared keys", "from a sample"), tile("Undeclared keys")
+    with section("Declared keyspaces", "Open one for its documentation, TTLs and sample entries.") as head:
+        with head:
+            status = ui.label().classes("e-note e-stand")
+        declared = table(
+            [*_COLUMNS[:1], *where, *_COLUMNS[1:]],
+            empty=Empty("Nothing is declared", "These catalogues have no keyspaces.", "key_off"),
+            on_open=lambda row: view.go("/keyspace", service=row["service"], keyspace=row["keyspace"]),
+            rows_per_page=25,
+            search=True,
+        )
+
+    def show(found: _Found) -> None:
+        all_keyspaces = [each for one in found.values() for each in one.keyspaces.values()]
+        groups = [(service, group) for service in view.services for group in service.groups]
+        declared_keyspaces = sum(len(service.keyspaces) for service in view.services)
+        keyspaces.show(f"{declared_keyspaces:,}", f"in {format_count(len(groups), 'row')}, by pattern")
+        known = any(one.at for one in found.values())
+        keys.show(f"{sum(each.report.keys for each in all_keyspaces):,}" if known else "—")
+        size.show(format_size(sum(each.report.size.value for each in all_keyspaces if each.report.size)))
+        undeclared = sum(each.keys for each in _undeclared(found))
+        unknown.show(f"{undeclared:,}" if known else "—", tone="warn" if undeclared else "good")
+        status.text = _status(view.console.surveys, found)
+        declared.show([_row(service, group, found[service]) for service, group in groups])
+
+    return show
+
+
+def _library_figures() -> _Show:
+    """The figures of a server without a catalogue."""
+    with tiles():
+        libraries, theirs = tile("Libraries"), tile("Keys of libraries")
+        others, size = tile("Other keys"), tile("Size of all keys", "from a sample")
+
+    def show(found: _Found) -> None:
+        if not any(one.at for one in found.values()):
+            return
+        unknown = _undeclared(found)
+        shapes = [shape for each in unknown for shape in each.shapes if shape.library]
+        recognized = sum(shape.keys for shape in shapes)
+        libraries.show(str(len({shape.library for shape in shapes})))
+        theirs.show(f"{recognized:,}")
+        others.show(f"{sum(each.keys for each in unknown) - recognized:,}")
+        size.show(format_size(sum(each.size.value for each in unknown if each.size)))
+
+    return show
+
+
+def _undeclared(found: _Found) -> list[UnknownKeys]:
+    return [unknown for one in found.values() for _, unknown in one.unknown]
+
+
 class _Libraries:
     """A section for each library whose keys were found."""
 
-    def __init__(self, where: list[Column]) -> None:
+    def __init__(self, view: View, where: list[Column]) -> None:
+        self._view = view
         self._box = ui.element("div").classes("e-stack")
         self._where = where
         self._tables: dict[str, ConsoleTable] = {}
@@ -107,7 +160,7 @@ class _Libraries:
 
     def _section(self, name: str) -> ConsoleTable:
         library = library_of(name)
-        with section(name, f"To replace it: {library.first}." if library.first else ""):
+        with section(name, _sentence(f"to replace it: {library.first}") if library.first else ""):
             found = table(
                 [
                     Column("purpose", "Purpose"),
@@ -119,15 +172,26 @@ class _Libraries:
                     Column("no_ttl", "Without TTL", "badge"),
                 ],
                 empty=Empty("No keys", "They have expired or were deleted."),
+                on_open=lambda row: _browse(self._view, row),
             )
             for hazard in library.hazards:
                 with ui.element("div").classes("e-hazard"):
                     ui.icon("warning_amber", size="18px").props('aria-hidden="true"')
-                    ui.label(hazard[:1].upper() + hazard[1:] + ".")
+                    ui.label(_sentence(hazard))
         return found
 
 
-def _status(surveys: SurveyCache, found: dict[Service, ServiceSurvey]) -> str:
+def _browse(view: View, row: dict[str, Any]) -> None:
+    """Show the keys of a shape."""
+    view.go("/browser", service=row["service"], keyspace=row["pattern"] or UNDECLARED)
+
+
+def _sentence(text: str) -> str:
+    """A remark about a library as a sentence without marks of code."""
+    return text[:1].upper() + text[1:].replace("`", "") + "."
+
+
+def _status(surveys: SurveyCache, found: _Found) -> str:
     """The age of the figures, what is missing, and whether a survey is running."""
     known = [one for one in found.values() if one.at]
     if not known:
@@ -212,6 +276,7 @@ def _unknown_row(row_id: str, service: Service, shape: UnknownShape) -> dict[str
         "service": service.name,
         "library": shape.library or "",
         "purpose": shape.purpose,
+        "pattern": shape.pattern,
         "shape": shape.pattern or shape.reason or "",
         "keys": f"{shape.keys:,}",
         "keys_sort": shape.keys,

@@ -94,6 +94,7 @@ class UnknownShape(msgspec.Struct, frozen=True, kw_only=True):
     role: Role | None = None
     permanent: bool = False  # some of the inspected have no TTL
     accepted: str | None = None  # until when, and why
+    hash_tag: str | None = None  # the field of the pattern that is in braces
 
 
 class UnknownKeys(msgspec.Struct, frozen=True, kw_only=True):

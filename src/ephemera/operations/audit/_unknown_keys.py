@@ -66,6 +66,7 @@ def _shapes(result: Survey, sensitive: set[str]) -> list[UnknownShape]:
     fitting = [
         UnknownShape(
             pattern=shape.pattern,
+            hash_tag=shape.hash_tag,
             reason=None,
             keys=shape.count,
             examples=[] if shape.secret or _head(template) in sensitive else format_keys(shape.examples),
