@@ -53,8 +53,7 @@ def main() -> int:
     report.show(screen, facts, outcomes)
     if not arguments.quick:
         entries = report.write(outcomes, (*ROWS, *growth.ROWS))
-        shown = {row.name for row in ROWS}
-        plot.draw([entry for entry in entries if entry["name"] in shown])
+        plot.draw(entries)
         growth_plot.draw(entries)
         page.record_runs(outcomes, facts)
         page.write()

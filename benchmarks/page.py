@@ -33,7 +33,7 @@ whether higher or lower figures are better for a row; each target is followed by
 compared with. `python -m benchmarks --only TEXT` measures some rows; the others keep their figures and
 dates.
 
-![Ephemera and its peers](../images/bench.svg)
+![Four of the rows below: Ephemera and its peers](../images/bench.svg)
 """
 
 
