@@ -117,6 +117,30 @@ async def test_totals_that_are_no_numbers_are_rebuilt(
     assert await _tokens(usage, organization) == (15, 1)
 
 
+@pytest.mark.parametrize("write", [("SET", "x"), ("HSET", "=tokens", "x"), ("HSET", "=tokens", "9" * 30)])
+@pytest.mark.parametrize("number", [0, 1, 2])
+async def test_keys_of_another_program_refuse_no_organization(
+    usage: BoundUsage, store: Store, organization: str, number: int, write: tuple[str, ...]
+) -> None:
+    """Totals or reservations of another type, or whose sums are no numbers, are lost ones."""
+    own, queue, limits = usage._account(organization).own, store.client("queue"), {"tokens": 100}
+    for act in ("totals", "record", "reserve", "settle", "release"):
+        await queue.call("UNLINK", *own)
+        held = await usage.reserve(organization, limits=limits, tokens=1)
+        await queue.call("UNLINK", own[number])
+        await queue.call(write[0], own[number], *write[1:])
+        if act == "totals":
+            await usage.totals(organization)
+        elif act == "record":
+            await usage.record(organization, tokens=0)
+        elif act == "settle":
+            await held.settle(tokens=0)
+        elif act == "release":
+            await held.release()
+        await usage.reserve(organization, limits=limits, tokens=90)
+    assert (await usage.totals(organization)).used["tokens"] == 0
+
+
 async def _flushed(usage: BoundUsage) -> bool:
     await usage.flusher(claim_timeout=BRIEFLY, **NO_DELAY).flush()
     return await usage.counters.backlog() == 0

@@ -11,7 +11,14 @@ if ARGV[1] ~= '' then
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
   if now < tonumber(ARGV[1]) or now >= tonumber(ARGV[2]) then return {now} end
 end
-if redis.call('EXISTS', KEYS[1]) == 0 then return false end
+local fields = redis.pcall('HLEN', KEYS[1])
+if type(fields) ~= 'number' then redis.call('DEL', KEYS[1]) end  -- of another type: not written by us
+if type(fields) ~= 'number' or fields == 0 then return false end
+-- The sum of the reservations of a measure; 0 for anything that is no number.
+local function reserved_of(measure)
+  local text = redis.pcall('HGET', KEYS[2], '=' .. measure)
+  return type(text) == 'string' and tonumber(text) or 0
+end
 local found = {}
 for i = 3, #ARGV do
   local text = redis.call('HGET', KEYS[1], ARGV[i]) or '0'
@@ -21,6 +28,6 @@ for i = 3, #ARGV do
     return false
   end
   found[#found + 1] = used
-  found[#found + 1] = tonumber(redis.call('HGET', KEYS[2], '=' .. ARGV[i]) or 0) or 0
+  found[#found + 1] = reserved_of(ARGV[i])
 end
 return found

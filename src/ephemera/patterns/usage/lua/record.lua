@@ -21,13 +21,13 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if ARGV[5] ~= '' and (now < tonumber(ARGV[5]) or now >= tonumber(ARGV[6])) then return {now} end
 
 local function end_reservation()
-  local reserved = ARGV[4] ~= '' and redis.call('HGET', held, ARGV[4])
-  if not reserved then return end
-  for measure, amount in string.gmatch(reserved, '(%S+) (%S+)') do
-    redis.call('HINCRBY', held, '=' .. measure, -amount)
+  local reserved = ARGV[4] ~= '' and redis.pcall('HGET', held, ARGV[4])
+  if type(reserved) ~= 'string' then return end
+  for measure, amount in string.gmatch(reserved, '(%S+) (%d+)') do
+    redis.pcall('HINCRBY', held, '=' .. measure, -amount)  -- a sum that is no number is not ours
   end
   redis.call('HDEL', held, ARGV[4])
-  redis.call('ZREM', expiries, ARGV[4])
+  redis.pcall('ZREM', expiries, ARGV[4])
 end
 
 if flag and redis.call('EXISTS', flag) == 1 then
@@ -50,7 +50,9 @@ local function whole(key, field)
   local text = redis.call('HGET', key, field) or '0'
   return #text <= 17 and string.find(text, '^%-?%d+$') and tonumber(text) or nil
 end
-local has_totals = redis.call('EXISTS', totals) == 1
+local fields = redis.pcall('HLEN', totals)
+local has_totals = type(fields) == 'number' and fields > 0
+if type(fields) ~= 'number' then redis.call('DEL', totals) end  -- of another type: not written by us
 for i = 7, #ARGV, 2 do  -- check everything before the first write
   local largest = whole(pending, row .. ARGV[i])
   if not largest then return redis.error_reply('ERR a pending counter of ' .. ARGV[i] .. ' is not a number') end

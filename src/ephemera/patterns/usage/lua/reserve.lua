@@ -15,7 +15,18 @@ local totals, held, expiries, id = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now < tonumber(ARGV[4]) or now >= tonumber(ARGV[5]) then return {now} end
-if redis.call('EXISTS', totals) == 0 then return false end
+local fields = redis.pcall('HLEN', totals)
+if type(fields) ~= 'number' then redis.call('DEL', totals) end  -- of another type: not written by us
+if type(fields) ~= 'number' or fields == 0 then return false end
+local function whole(text)
+  return type(text) == 'string' and #text <= 17 and string.find(text, '^%-?%d+$') and tonumber(text) or nil
+end
+-- Reservations that we did not write are removed, as if they were lost.
+local is_ours = type(redis.pcall('ZCARD', expiries)) == 'number' and type(redis.pcall('HLEN', held)) == 'number'
+for i = 6, #ARGV, 3 do
+  is_ours = is_ours and whole(redis.call('HGET', held, '=' .. ARGV[i]) or '0')
+end
+if not is_ours then redis.call('DEL', held, expiries) end
 
 -- Expired reservations are cleared, a bounded number per call.
 local at_most = 1000
@@ -27,7 +38,7 @@ if #expired > 0 then
       freed[measure] = (freed[measure] or 0) + (tonumber(amount) or 0)
     end
   end
-  for measure, amount in pairs(freed) do redis.call('HINCRBY', held, '=' .. measure, string.format('%.0f', -amount)) end
+  for measure, amount in pairs(freed) do redis.pcall('HINCRBY', held, '=' .. measure, string.format('%.0f', -amount)) end
   redis.call('HDEL', held, unpack(expired))
   redis.call('ZREM', expiries, unpack(expired))
 end
@@ -36,13 +47,12 @@ if redis.call('HEXISTS', held, id) == 1 then return 1 end
 local parts = {}
 for i = 6, #ARGV, 3 do
   local measure, amount, limit = ARGV[i], ARGV[i + 1], ARGV[i + 2]
-  local text = redis.call('HGET', totals, measure) or '0'
-  local used = #text <= 17 and string.find(text, '^%-?%d+$') and tonumber(text)
+  local used = whole(redis.call('HGET', totals, measure) or '0')
   if not used then  -- not written by us: the caller rebuilds them from SQL
     redis.call('DEL', totals)
     return false
   end
-  local reserved = tonumber(redis.call('HGET', held, '=' .. measure) or 0) or 0
+  local reserved = tonumber(redis.call('HGET', held, '=' .. measure) or 0)
   if limit ~= '' and used + reserved + amount > tonumber(limit) then
     return #expired == at_most and 0 or {measure, used, reserved}
   end
