@@ -7,7 +7,7 @@ import psycopg
 from ephemera.embedded import Postgres, Valkey
 from tests.defects.service_apps import App, opened
 from tests.defects.slides_accounts import set_plan, sign_in
-from tests.services.slides_users import EDITOR
+from tests.services.slides_users import ADMIN, EDITOR
 
 
 async def _use(app: App, key: str) -> int:
@@ -50,6 +50,24 @@ async def test_sec10_keys_are_listed_revoked_and_expire(server: Valkey, postgres
             sql.execute("UPDATE slides.api_keys SET expires_at = now()")
         assert await _use(app, two["key"]) == 401
         assert (await anna.want(200, "GET", "/api-keys"))["keys"] == []
+
+
+async def test_sec10_a_revoked_key_leaves_nothing_behind(server: Valkey, postgres: Postgres) -> None:
+    """Who steals an administrator's key makes no key, user or administrator that would outlive it."""
+    async with opened("slides", server, postgres) as app:
+        root, anna = await sign_in(app, ADMIN), await sign_in(app, EDITOR)
+        key = {"x-api-key": (await root.want(201, "POST", "/api-keys", json={"name": "a"}))["key"]}
+        assert (await app.ask("GET", "/admin/users", headers=key)).status_code == 200
+        user = {"email": "new@company.example", "password": "correct horse battery", "role": "admin"}
+        for method, path, form in (
+            ("POST", "/api-keys", {"name": "b"}),
+            ("POST", "/admin/users", user),
+            ("PUT", f"/admin/users/{anna.account['user_id']}/role", {"role": "admin"}),
+        ):
+            answer = await app.ask(method, path, json=form, headers=key)
+            assert answer.status_code == 403, (path, answer.text)
+            assert "A key cannot" in answer.json()["detail"]
+        await root.want(201, "POST", "/admin/users", json=user)
 
 
 async def test_sec10_a_plan_without_api_access_refuses_keys(server: Valkey, postgres: Postgres) -> None:

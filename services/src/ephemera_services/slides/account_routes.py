@@ -79,8 +79,7 @@ async def change_password(
     form: PasswordForm, caller: Reader, request: Request, handle: Handle
 ) -> SessionsEnded:
     """Change the caller's own password: all their sessions end, and this browser gets a new one."""
-    if caller.key_id is not None:
-        raise problem(403, "A key cannot change the password of its owner; sign in.")
+    _refuse_key(caller, "change the password of its owner")
     service = caller.service
     organization, email, stored = await service.accounts.credentials(caller.user_id)
     attempt = await service.gate.begin_sign_in(f"{organization}\n{email}", request.scope)
@@ -95,8 +94,7 @@ async def change_password(
 @router.post("/api-keys", status_code=201, responses=problems(402, 403, 409, 429))
 async def make_key(form: KeyForm, caller: Editor) -> NewKey:
     """Create an API key with its owner's role. It is shown only once: only its digest is stored."""
-    if caller.key_id is not None:
-        raise problem(403, "A key cannot create keys, which would outlive its revocation; sign in.")
+    _refuse_key(caller, "create keys, which would outlive its revocation")
     if API_ACCESS not in caller.limits.features:
         raise problem(402, f"The plan {caller.limits.plan_name} does not include API keys.")
     limit = caller.service.settings.keys_per_user
@@ -120,6 +118,7 @@ async def revoke_key(api_key_id: UUID, caller: Reader) -> None:
 @router.post("/admin/users", status_code=201, responses=problems(403, 409, 429))
 async def add_user(form: NewUser, caller: Admin) -> CreatedUser:
     """Create a user in the administrator's organization."""
+    _refuse_key(caller, "create users, who would outlive its revocation")
     password = form.password.get_secret_value()
     user_id = await caller.service.accounts.add(caller.organization_id, form.email, password, form.role)
     return CreatedUser(user_id=user_id)
@@ -141,6 +140,7 @@ async def delete_user(user_id: UUID, caller: Admin) -> None:
 @router.put("/admin/users/{user_id}/role", responses=problems(403, 404, 409, 429))
 async def change_role(user_id: UUID, form: RoleForm, caller: Admin) -> SessionsEnded:
     """Set a user's role, and end all their sessions. 409 for the last administrator."""
+    _refuse_key(caller, "change roles, which would outlive its revocation")
     ended = await caller.service.accounts.change(user_id, caller.organization_id, role=form.role)
     return SessionsEnded(sessions_ended=ended)
 
@@ -150,3 +150,9 @@ async def block(user_id: UUID, form: BlockForm, caller: Admin) -> SessionsEnded:
     """Block or unblock a user; either way their sessions end. 409 for the last administrator."""
     ended = await caller.service.accounts.change(user_id, caller.organization_id, blocked=form.blocked)
     return SessionsEnded(sessions_ended=ended)
+
+
+def _refuse_key(caller: Caller, action: str) -> None:
+    """Raise 403 for a request with an API key: who has a stolen one must have nothing when it is revoked."""
+    if caller.key_id is not None:
+        raise problem(403, f"A key cannot {action}; sign in.")
