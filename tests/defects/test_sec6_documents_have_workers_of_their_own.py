@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,14 @@ import pytest
 from psycopg.rows import namedtuple_row
 
 from ephemera.cli import WorkerOptions
+from ephemera.embedded import Postgres, Valkey
 from ephemera_services import workers
 from tests.defects.hostile_documents import HOSTILE
+from tests.defects.service_apps import opened
+from tests.defects.slides_accounts import set_plan, sign_in
 from tests.services.services import Served, serving
 from tests.services.slides_processes import working
-from tests.services.slides_users import FREE, Person, administrator
+from tests.services.slides_users import EDITOR, FREE, Person, administrator
 
 _LIMITS = {"EPHEMERA_SLIDES_DOCUMENTS_UNREAD": "2", "EPHEMERA_SLIDES_READING_SECONDS": "1"}
 
@@ -63,6 +68,34 @@ def test_sec6_a_worker_reads_documents_only_if_it_is_asked_to(monkeypatch: pytes
     workers.run_slides(WorkerOptions())
     workers.run_slides(WorkerOptions(queues=("ingestion",)))
     assert taken == [("generation", "export"), ("ingestion",)]
+
+
+async def test_sec6_exports_of_an_organization_are_bounded(server: Valkey, postgres: Postgres) -> None:
+    """Twenty wait at most, even if all are started at once; of a presentation the ten newest files stay."""
+    url = postgres.database("slides_bounded_exports")
+    async with opened("slides", server, postgres, {"EPHEMERA_DATABASE_URL": url}) as app:
+        anna, ivan = await sign_in(app, EDITOR), await sign_in(app, FREE)
+        await set_plan(anna, "enterprise", requests_per_minute=1_000_000)
+        paths = []
+        for user in (anna, ivan):
+            begun = await user.want(202, "POST", "/presentations", json={"topic": "Whales", "slides": 1})
+            paths.append(f"/presentations/{begun['presentation_id']}/exports")
+        _finish_jobs(url)
+        form = {"format": "pdf"}
+        started = await asyncio.gather(*(anna.ask("POST", paths[0], json=form) for _ in range(25)))
+        assert Counter(each.status_code for each in started) == {202: 20, 429: 5}
+        await ivan.want(202, "POST", paths[1], json=form)
+        _finish_jobs(url)
+        newest = await anna.want(202, "POST", paths[0], json=form)
+        listed = [each.json()["export_id"] for each in started if each.status_code == 202]
+        kept = [(await anna.ask("GET", f"/exports/{each}")).status_code for each in listed]
+        assert Counter(kept) == {200: 9, 404: 11}
+        await anna.want(200, "GET", f"/exports/{newest['export_id']}")
+
+
+def _finish_jobs(url: str) -> None:
+    with psycopg.connect(url) as sql:
+        sql.execute("UPDATE slides.jobs SET state = 'done', result = '{}', finished_at = now()")
 
 
 def _ended(sql: psycopg.Connection) -> dict[str, Any]:

@@ -42,7 +42,10 @@ from ephemera_services.slides.tables import (
 TOKENS_PER_SLIDE = 1_000
 """Reserved before the real usage is known."""
 _GIGABYTE = 1_000_000_000
+_MAX_EXPORTS = 20  # of an organization that wait or run
+_KEPT_EXPORTS = 10  # files of a presentation
 _JOBS, _STEPS = JOBS.tables.jobs, JOBS.tables.steps
+_UNFINISHED = _JOBS.c.state.in_(("waiting", "running"))
 NOT_FOUND = "Not found, or not in your organization."
 OPEN_SHARE = or_(shares.c.expires_at.is_(None), shares.c.expires_at > func.now())
 """The condition that a public link has not expired."""
@@ -173,12 +176,16 @@ class Workspace:
         return None if outline is None else min(len(json.loads(outline)["slides"]), MAX_SLIDES)
 
     async def start_export(self, caller: Caller, presentation_id: UUID, format: Format) -> tuple[UUID, str]:  # noqa: A002
-        """Start an export; 409 while the presentation is not generated."""
+        """Start an export; the oldest files of a presentation that has ten are deleted.
+
+        409 while the presentation is not generated, 429 while too many exports of the organization wait.
+        """
         found = await self.presentation(caller, presentation_id)
         if found.state != "done":
             raise problem(409, f"The presentation is {found.state}; it can be exported when it is done.")
         export_id = uuid4()
         async with self.engine.begin() as sql:
+            await self._check_exports(sql, caller, presentation_id)
             ids = {"organization_id": caller.organization_id, "user_id": caller.user_id}
             job_id = await self.jobs.enqueue_in(sql, export, export_id, **ids)
             await sql.execute(
@@ -192,6 +199,23 @@ class Workspace:
             )
         await self.jobs.publish(job_id)
         return export_id, job_id
+
+    async def _check_exports(self, sql: AsyncConnection, caller: Caller, presentation_id: UUID) -> None:
+        """Make room for an export of a presentation, or raise 429."""
+        await self._lock_organization(sql, caller)
+        e, p = exports.c, presentations.c
+        unfinished = select(func.count()).select_from(exports).join(presentations, p.id == e.presentation_id)
+        unfinished = unfinished.join(_JOBS, _JOBS.c.id == e.job_id)
+        waiting = unfinished.where(p.organization_id == caller.organization_id, _UNFINISHED)
+        if (await sql.execute(waiting)).scalar_one() >= _MAX_EXPORTS:
+            raise _too_many(
+                f"{_MAX_EXPORTS} exports of your organization wait; start more when they are made."
+            )
+        finished = (
+            select(e.id).join(_JOBS, _JOBS.c.id == e.job_id).where(e.presentation_id == presentation_id)
+        )
+        oldest = finished.where(~_UNFINISHED).order_by(e.created_at.desc(), e.id).offset(_KEPT_EXPORTS - 1)
+        await sql.execute(delete(exports).where(e.id.in_(oldest)))
 
     async def export(self, caller: Caller, export_id: UUID, *, content: bool = False) -> Row[Any]:
         """An export and the state of its job, optionally with its file."""
@@ -259,22 +283,23 @@ class Workspace:
 
     async def _check_room(self, sql: AsyncConnection, caller: Caller, size: int) -> None:
         c, gigabytes = documents.c, caller.limits.storage_gb
-        # Serialized: parallel uploads would all see the same free space.
-        organization = select(organizations.c.id).where(organizations.c.id == caller.organization_id)
-        await sql.execute(organization.with_for_update(key_share=True))
+        await self._lock_organization(sql, caller)
         owned = c.organization_id == caller.organization_id
         used = (await sql.execute(_stored(caller.organization_id))).scalar_one()
         if used + size > gigabytes * _GIGABYTE:
             raise problem(402, f"Your plan's {gigabytes} GB of document storage are used up.")
         unread = select(func.count()).select_from(documents).join(_JOBS, _JOBS.c.id == c.job_id)
-        waiting = unread.where(owned, _JOBS.c.state.in_(("waiting", "running")))
+        waiting = unread.where(owned, _UNFINISHED)
         if (await sql.execute(waiting)).scalar_one() >= self._max_unread:
-            raise problem(
-                429,
+            raise _too_many(
                 f"{self._max_unread} of your organization's documents wait to be read; "
-                "send more when they have been.",
-                headers=[(b"retry-after", b"5")],
+                "send more when they have been."
             )
+
+    async def _lock_organization(self, sql: AsyncConnection, caller: Caller) -> None:
+        """Serialize what is counted: parallel requests would all see the same room."""
+        organization = select(organizations.c.id).where(organizations.c.id == caller.organization_id)
+        await sql.execute(organization.with_for_update(key_share=True))
 
     async def reserve(
         self, caller: Caller, reservation_id: UUID, *, presentations: int = 0, tokens: int
@@ -320,6 +345,10 @@ class Workspace:
         if row is None:
             raise problem(404, NOT_FOUND)
         return row
+
+
+def _too_many(detail: str) -> Exception:
+    return problem(429, detail, headers=[(b"retry-after", b"5")])
 
 
 def _stored(organization_id: UUID) -> Select[Any]:
