@@ -81,7 +81,7 @@ def audit(
     ] = None,
     accept: Annotated[
         Path,
-        flag("--accept", "A TOML file with accepted findings, in [[tool.ephemera.accept]].", metavar="FILE"),
+        flag("--accept", "A TOML file with accepted findings, in tool.ephemera.accept.", metavar="FILE"),
     ] = _PROJECT,
     against: Annotated[
         Path | None,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import date
+from datetime import date, timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from ephemera.errors import InvalidValue
 from ephemera.operations.audit._kinds import KINDS
 from ephemera.operations.audit._report import Finding, UnknownKeys, make_finding
 
+_EXTENSION = 30  # days that the advice for an expired acceptance suggests
 _SECTION = "[[tool.ephemera.accept]]"
 
 
@@ -57,7 +58,8 @@ def accept(findings: Iterable[Finding], acceptances: Sequence[Acceptance], today
         if each.until < today:
             message = f"{each.finding} about {each.about} was accepted until {each.until}: {each.reason}"
             advice = f"fix it, or give a later date in {_SECTION}"
-            yield make_finding("expired-acceptance", message, advice)
+            later = today + timedelta(days=_EXTENSION)
+            yield make_finding("expired-acceptance", message, advice, [f"until = {later}"])
 
 
 def accept_unknown(unknown: UnknownKeys, acceptances: Sequence[Acceptance], today: date) -> UnknownKeys:

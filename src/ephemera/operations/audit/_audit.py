@@ -172,9 +172,13 @@ def _presence_findings(
     if count and not belongs:
         advice = f"this server should carry only role {role}: is queue_url missing somewhere?"
         message = f"{format_count(count, 'key')} of role {keyspace.role}"
-        yield make_finding("misplaced", message, advice, keyspace=keyspace.pattern)
+        commands = [f"ephemera server-config --role {keyspace.role} > {keyspace.role}.conf"]
+        yield make_finding("misplaced", message, advice, commands, keyspace=keyspace.pattern)
     if not count and belongs and coverage.complete:
-        yield make_finding("empty-keyspace", "declared, but has no keys", keyspace=keyspace.pattern)
+        message = f"declared, but has none of the {format_count(coverage.names, 'key')} seen"
+        advice = "remove the declaration, or find the server that holds its keys"
+        commands = [f"ephemera audit --url OTHER_URL --catalogue {keyspace.catalogue}"]
+        yield make_finding("empty-keyspace", message, advice, commands, keyspace=keyspace.pattern)
 
 
 def _server_findings(result: Survey, undeclared: Sequence[KeyUse]) -> Iterator[Finding]:
@@ -186,7 +190,10 @@ def _server_findings(result: Survey, undeclared: Sequence[KeyUse]) -> Iterator[F
 
 def _coverage_findings(coverage: Coverage) -> Iterator[Finding]:
     if coverage.not_seen:
-        yield make_finding("incomplete", "; ".join(coverage.not_seen))
+        resume = f" --cursor {coverage.cursor}" if coverage.cursor else ""
+        advice = "read the rest, with more time or as a user who may"
+        commands = [f"ephemera audit --url URL --budget 10m{resume}"]
+        yield make_finding("incomplete", "; ".join(coverage.not_seen), advice, commands)
 
 
 def _sort_key(finding: Finding) -> tuple[bool, int, int]:

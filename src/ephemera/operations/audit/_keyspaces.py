@@ -33,6 +33,15 @@ TTL_BUCKETS = (*(f"≤ {name}" for name, _ in _TTL_LIMITS), "longer", NO_TTL)
 
 _CLOCK_SKEW = 60_000  # milliseconds that `until` instants may be off: they come from other clocks
 _LARGEST_KEYS = 3
+_READ = {
+    "string": "GET {key}",
+    "hash": "HGETALL {key}",
+    "list": "LRANGE {key} 0 9",
+    "set": "SRANDMEMBER {key} 10",
+    "zset": "ZRANDMEMBER {key} 10 WITHSCORES",
+    "stream": "XREVRANGE {key} + - COUNT 10",
+}
+"""The command that shows some of a key, by its type."""
 _TYPED = re.compile(r"[!#-&(-\[\]-~]+")
 """A key that can be typed as it is, without quotes."""
 
@@ -92,7 +101,13 @@ def keyspace_findings(sample: KeyspaceSample, keyspace: Keyspace[Any]) -> Iterat
     wrong = [key for key in sample.keys if key.type != keyspace.redis_type]
     types = ", ".join(sorted({key.type for key in wrong}))
     yield from _finding(
-        sample, keyspace, wrong, "wrong-type", f"of type {types}, declared {keyspace.redis_type}"
+        sample,
+        keyspace,
+        wrong,
+        "wrong-type",
+        f"of type {types}, declared {keyspace.redis_type}",
+        "find the program that writes them, and give its keys another name",
+        "TYPE {key}",
     )
     yield from _ttl_findings(sample, keyspace)
     yield from _finding(
@@ -102,12 +117,19 @@ def keyspace_findings(sample: KeyspaceSample, keyspace: Keyspace[Any]) -> Iterat
         "undecodable",
         "undecodable as declared",
         "they read as misses: another program or version writes them, or the type has changed",
+        _READ[keyspace.redis_type],
     )
     big = [key for key in sample.keys if (key.size or 0) > LARGE_KEY]
     largest = max((key.size or 0 for key in big), default=0)
     advice = "large keys delay all other commands while they are read, moved or deleted: split them"
     yield from _finding(
-        sample, keyspace, big, "big-key", f"above 1 MiB, up to {format_size(largest)}", advice
+        sample,
+        keyspace,
+        big,
+        "big-key",
+        f"above 1 MiB, up to {format_size(largest)}",
+        advice,
+        "MEMORY USAGE {key} SAMPLES 0",
     )
     yield from _stream_findings(sample, keyspace, [key for key in right if key.type == "stream"])
 
@@ -150,7 +172,8 @@ def _stream_findings(
     pending = sum(group.pending for key in behind for group in key.groups)
     lag = sum(group.lag or 0 for key in behind for group in key.groups)
     message = f"whose groups have {pending:,} entries pending and {lag:,} not delivered"
-    yield from _finding(sample, keyspace, behind, "stream-lag", message)
+    advice = "start more consumers, or see why they fail; entries of a group that nobody reads stay pending"
+    yield from _finding(sample, keyspace, behind, "stream-lag", message, advice, "XINFO GROUPS {key}")
 
 
 def _finding(

@@ -78,18 +78,21 @@ def _eviction(server: ServerInfo, uses: Sequence[KeyUse]) -> Iterator[Finding]:
     caches = [use for use in uses if use.role == "cache"]
     evictable = [use for use in uses if use.role == "queue" and not (volatile and use.permanent)]
     if server.evicts and evictable:
-        evicted = f"; {server.evicted:,} keys were already evicted" if server.evicted else ""
-        message = f"maxmemory-policy {server.policy} may evict {_patterns(evictable)}{evicted}"
+        evicted = f"{format_count(server.evicted, 'key')} evicted so far"
+        message = f"maxmemory-policy {server.policy} may evict {_patterns(evictable)}; {evicted}"
         yield make_finding("evictable-queue", message, *_advice(uses), server=server.name)
     if not server.max_memory and caches:
-        message = f"no maxmemory: {_patterns(caches)} may grow until the machine runs out of memory"
+        used = format_size(server.used_memory)
+        message = (
+            f"{used} used and no maxmemory: {_patterns(caches)} may grow until the machine runs out of memory"
+        )
         limit = f"CONFIG SET maxmemory {_room(2 * server.used_memory)}"
         yield make_finding("no-memory-limit", message, *_advice(uses, limit), server=server.name)
     kept = [use for use in caches if volatile and use.permanent]
     if server.max_memory and (kept or (caches and not server.evicts)):
         message = (
             f"maxmemory-policy {server.policy} never evicts {_patterns(kept or caches)}: "
-            "when memory is full, writes fail"
+            f"when {format_size(server.max_memory)} are full, writes fail"
         )
         yield make_finding("unevictable-cache", message, *_advice(uses), server=server.name)
 
@@ -99,7 +102,7 @@ def _persistence(server: ServerInfo, uses: Sequence[KeyUse]) -> Iterator[Finding
     if queues and not server.append_only:
         yield make_finding(
             "unpersisted-queue",
-            f"no append-only file: a restart loses {_patterns(queues)}",
+            f"{format_count(server.keys, 'key')}, no append-only file: a restart loses {_patterns(queues)}",
             "keep an append-only file",
             ["CONFIG SET appendonly yes", "CONFIG SET appendfsync everysec"],
             server=server.name,
@@ -107,7 +110,7 @@ def _persistence(server: ServerInfo, uses: Sequence[KeyUse]) -> Iterator[Finding
     if uses and all(use.role == "cache" for use in uses) and server.append_only:
         yield make_finding(
             "persisted-cache",
-            "every write goes to an append-only file, although the server holds only caches",
+            f"{format_size(server.used_memory)} in an append-only file, but the server holds only caches",
             "write none",
             ["CONFIG SET appendonly no"],
             server=server.name,
@@ -116,8 +119,10 @@ def _persistence(server: ServerInfo, uses: Sequence[KeyUse]) -> Iterator[Finding
     if any(failing.values()):
         yield make_finding(
             "persistence-failing",
-            f"the last write of {' and '.join(name for name, fails in failing.items() if fails)} failed",
+            f"the last write of {' and '.join(name for name, fails in failing.items() if fails)} failed; "
+            f"{format_count(server.unsaved_changes, 'change')} since the last snapshot",
             "see the server's log: is its disk full, or its directory not writable?",
+            ["INFO persistence", "CONFIG GET dir"],
             server=server.name,
         )
 

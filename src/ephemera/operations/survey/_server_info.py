@@ -29,6 +29,7 @@ class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
     append_only: bool
     snapshots_fail: bool
     append_fails: bool
+    unsaved_changes: int = 0  # since the last snapshot
 
     @property
     def evicts(self) -> bool:
@@ -71,6 +72,7 @@ def parse_server_info(node: NodeClient, info: dict[str, str]) -> ServerInfo:
         evicted=int(info.get("evicted_keys", 0)),
         append_only=info.get("aof_enabled") == "1",
         snapshots_fail=info.get("rdb_last_bgsave_status", "ok") != "ok",
+        unsaved_changes=int(info.get("rdb_changes_since_last_save", 0)),
         append_fails=info.get("aof_enabled") == "1" and info.get("aof_last_write_status", "ok") != "ok",
     )
 
