@@ -3,6 +3,7 @@
 `make soak` starts five services with their workers, lets them rest, sends mixed traffic for ten minutes,
 stops it, and samples every process throughout: resident memory with that of its children, file descriptors,
 SQL connections and Redis clients. Connections bear the name of their process (`PGAPPNAME`, `client_name`).
+It prints the sums as it goes, then a line for each resource of each process; `--csv FILE` keeps all readings.
 
 *The rule.* The plateau is the median of the quarter of the traffic that follows the warm-up (its first
 quarter), when everything that is opened at the first use is open. After the traffic a process has up to a

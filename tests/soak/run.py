@@ -28,6 +28,7 @@ class Soak:
     readings: list[Reading] = field(default_factory=list)
     requests: int = 0
     failed: int = 0
+    _began: float = field(default_factory=time.monotonic)
 
     async def run(self) -> list[Finding]:
         """Run it; what became of each resource."""
@@ -50,7 +51,8 @@ class Soak:
         while True:
             await asyncio.sleep(min(self.interval, seconds))
             latest = await asyncio.to_thread(sample, demo, phase)
-            self.readings += latest
+            at = time.monotonic() - self._began
+            self.readings += (each._replace(at=at) for each in latest)
             self.log(
                 f"{phase:<8} {sum(each.memory for each in latest):6.0f} MB,"
                 f" {sum(each.descriptors for each in latest)} descriptors,"

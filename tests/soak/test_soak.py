@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.soak.verdict import Finding, Phase, Reading, judge, table
+from tests.soak.verdict import Finding, Phase, Reading, as_csv, judge, table
 
 HEALTHY: dict[Phase, tuple[float, int, int, int]] = {
     "before": (100, 20, 2, 3),
@@ -50,6 +50,19 @@ def test_one_reading_within_the_bound_is_enough() -> None:
     late = readings[-1]._replace(sql=10)
     assert all(each.holds for each in judge([*readings[:-1], late, readings[-1]]))
     assert not all(each.holds for each in judge([*readings[:-1], late]))
+
+
+def test_readings_are_kept_for_each_process_over_time() -> None:
+    """A line for each reading, with its process, its moment and every resource."""
+    readings = [
+        Reading("service", "plateau", 130.04, 42, 10, 5, 17.25),
+        Reading("worker", "after", 90, 9, 2, 1),
+    ]
+    assert as_csv(readings).splitlines() == [
+        "process,phase,memory,descriptors,sql,redis,at",
+        "service,plateau,130.0,42,10,5,17.2",
+        "worker,after,90,9,2,1,0.0",
+    ]
 
 
 @pytest.mark.campaign

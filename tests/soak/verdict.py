@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -12,7 +14,7 @@ RESOURCES = ("memory", "descriptors", "sql", "redis")
 
 
 class Reading(NamedTuple):
-    """What a process used at one moment; memory is in MB."""
+    """What a process used at one moment; memory is in MB, and `at` in seconds since the start."""
 
     process: str
     phase: Phase
@@ -20,6 +22,7 @@ class Reading(NamedTuple):
     descriptors: int
     sql: int
     redis: int
+    at: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -78,3 +81,12 @@ def table(findings: Iterable[Finding]) -> str:
             f"{each.process:<18}{each.resource:<13}{numbers}{'' if each.holds else '  did not come back'}"
         )
     return "\n".join(lines)
+
+
+def as_csv(readings: Iterable[Reading]) -> str:
+    """Every reading as a line, to plot a process over time."""
+    written = io.StringIO()
+    lines = csv.writer(written, lineterminator="\n")
+    lines.writerow(Reading._fields)
+    lines.writerows(each._replace(memory=round(each.memory, 1), at=round(each.at, 1)) for each in readings)
+    return written.getvalue()
