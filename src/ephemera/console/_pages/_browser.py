@@ -312,7 +312,8 @@ def _folder(name: str, label: str, children: list[dict[str, Any]]) -> dict[str, 
 
 
 def _children(node: dict[str, Any]) -> list[dict[str, Any]]:
-    return node.get("children", [])
+    children: list[dict[str, Any]] = node.get("children", [])
+    return children
 
 
 def _below(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
