@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from redis.asyncio import cluster as stock
 from redis.cluster import LoadBalancingStrategy
-from redis.exceptions import ResponseError, WatchError
+from redis.exceptions import RedisClusterException, RedisError, ResponseError, WatchError
 
 from ephemera import embedded
 from ephemera.adapters.redis_py import RedisCluster
@@ -22,10 +23,10 @@ pytestmark = pytest.mark.standalone("it has a cluster of its own")
 
 
 @asynccontextmanager
-async def ours(cluster: Cluster, **options: Any) -> AsyncIterator[Any]:
+async def ours(cluster: Cluster, kind: Any = RedisCluster, **options: Any) -> AsyncIterator[Any]:
     """A client of the cluster that knows one of its nodes at first."""
     url = cluster.url.replace("redis+cluster://", "redis://").partition(",")[0]
-    async with RedisCluster.from_url(url, **options) as client:
+    async with kind.from_url(url, **options) as client:
         yield client
 
 
@@ -92,6 +93,70 @@ async def test_transactions_and_errors(cluster: Cluster, key: str) -> None:
         replies = await client.pipeline().get(f"{tagged}:a").lpush(f"{tagged}:a", 1).execute(False)
         assert replies[0] == b"changed"
         assert isinstance(replies[1], ResponseError)
+
+
+REFUSED: tuple[tuple[Any, ...], ...] = (
+    ("LPUSH", "{key}", "x"),
+    ("INCRBY", "{key}", "x"),
+    ("MGET", "{key}", "other"),
+    ("EVAL", "return redis.call('GET', KEYS[1])", 2, "{key}", "other"),
+    ("EVALSHA", "0" * 40, 1, "{key}"),
+    ("SET", "{key}", object()),
+    *(("EVAL", f"return redis.error_reply('{code} why')", 1, "{key}") for code in ("OOM", "NOPERM")),
+)
+
+
+@pytest.mark.parametrize("words", REFUSED)
+async def test_errors_are_those_of_redis_py(cluster: Cluster, key: str, words: tuple[Any, ...]) -> None:
+    """Alone and in a pipeline, a refused command raises the same class with the same text."""
+    name, *args = [w.format(key=key) if isinstance(w, str) else w for w in words]
+    raised = []
+    for kind in (stock.RedisCluster, RedisCluster):
+        async with ours(cluster, kind) as client:
+            await client.set(key, "text")
+            pipeline = client.pipeline().get(key).execute_command(name, *args)
+            for call in (client.execute_command(name, *args), pipeline.execute()):
+                with pytest.raises((RedisError, RedisClusterException)) as caught:
+                    await call
+                raised.append((caught.type, str(caught.value)))
+    assert raised[:2] == raised[2:]
+
+
+async def test_cancelled_pipelines_leave_the_connections_in_order(cluster: Cluster, key: str) -> None:
+    """Pipelines over several nodes are cancelled among others, which get their own replies."""
+    async with ours(cluster, client_name=key) as client:
+        await client.set(key, "there")  # reads the slot map
+
+        async def pipelined(number: int) -> Any:
+            pipe = client.pipeline()
+            for n in range(10):
+                pipe.set(f"{key}:{number}:{n}", number).get(f"{key}:{number}:{n}")
+            return await pipe.execute()
+
+        tasks = [asyncio.create_task(pipelined(number)) for number in range(100)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        for task in tasks[::2]:
+            task.cancel()
+        done: list[Any] = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(each, asyncio.CancelledError) for each in done[::2])
+        assert done[1::2] == [[True, b"%d" % number] * 10 for number in range(1, 100, 2)]
+        assert await client.get(key) == b"there"
+        assert max(connections(node, key) for node in cluster.nodes) <= 3
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_closing_among_commands_leaves_no_connection(cluster: Cluster, key: str, turns: int) -> None:
+    """redis-py closes its nodes when the slot map has changed; commands that were on their way run anyway."""
+    async with ours(cluster, client_name=key) as client:
+        calls = [asyncio.create_task(client.set(f"{key}:{n}", n)) for n in range(50)]
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await client.aclose()
+        assert await asyncio.gather(*calls) == [True] * 50
+        assert await client.get(f"{key}:7") == b"7"  # reads the slot map again: else nothing is closed below
+    for node in cluster.nodes:
+        await eventually(lambda node=node: connections(node, key) == 0)  # type: ignore[misc]
 
 
 async def test_pipelines_follow_a_slot_that_moves(moving: Cluster) -> None:

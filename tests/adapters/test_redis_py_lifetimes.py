@@ -97,6 +97,20 @@ async def test_a_client_that_is_dropped_closes_its_connection(server: Valkey, ke
     await eventually(lambda: connections(server, key) == 0)
 
 
+async def test_a_client_that_is_dropped_while_it_connects(server: Valkey, key: str) -> None:
+    """Its only caller is cancelled, and the pool is garbage before the connection is open."""
+    before = asyncio.all_tasks()
+    client: Any = Redis.from_url(server.url, client_name=key)
+    call: Any = asyncio.create_task(client.incr(key))
+    await asyncio.sleep(0)
+    call.cancel()
+    await asyncio.wait((call,))
+    assert asyncio.all_tasks() != before
+    del client, call
+    gc.collect()
+    await eventually(lambda: asyncio.all_tasks() == before and connections(server, key) == 0)
+
+
 async def test_closing_waits_for_what_is_in_flight(server: Valkey, key: str) -> None:
     """Commands that were issued before `aclose` get their replies."""
     client = Redis.from_url(server.url, client_name=key)

@@ -76,8 +76,8 @@ async def execute_pipeline(self: Any, commands: list[Any]) -> bool:
 
 
 async def disconnect(self: Any) -> None:
-    """Close every connection to the node."""
-    _, links = _links.pop(id(self), _NONE)
+    """Close every connection to the node; commands that were on their way open them again."""
+    _, links = _links.get(id(self), _NONE)
     if links is not None:
         await links.aclose()
     await _disconnect_stock(self)
@@ -87,7 +87,7 @@ def delete(self: Any) -> None:
     """Have the shared connection closed when the node is garbage."""
     _, links = _links.pop(id(self), _NONE)
     if links is not None:
-        links.abandon()
+        links.retire()
     _delete_stock(self)
 
 
@@ -98,6 +98,8 @@ async def _open(node: Any) -> SharedConnection | None:
         return None
     settings, links = _links.get(id(node), _NONE)
     if links is None or settings is not node.connection_kwargs:
+        if links is not None:
+            links.retire()
         template = template_of(node.connection_class, node.connection_kwargs)
         reads_replicas = template.redis_connect_func is not None
         links = Links(template, (("READONLY",),) if reads_replicas else ())

@@ -234,6 +234,9 @@ class Links:
             self._not_before = loop.time() + self._pause
             self._pause = min(2 * self._pause, _LONGEST_PAUSE)
             return None
+        if self.is_stock:  # since it began: no one would close the connection
+            await client.aclose()
+            return None
         self._pause = _SHORTEST_PAUSE
         for words in driver_info_of(self.template):
             discard(client.send(pack_command(words)))  # for CLIENT LIST; as in redis-py, it may be refused
@@ -258,6 +261,11 @@ class Links:
         self.abandon()
         if own is not None:
             await own.aclose()
+
+    def retire(self) -> None:
+        """Have every connection closed, and open no other: the pool or node is gone."""
+        self.is_stock = True
+        self.abandon()
 
     def abandon(self) -> None:
         """Have every connection closed by its own loop."""
@@ -286,7 +294,7 @@ def _links_for(pool: Any) -> Links | None:
     if type(pool) not in (ConnectionPool, BlockingConnectionPool):
         return None
     links = Links(template_of(pool.connection_class, pool.connection_kwargs))
-    weakref.finalize(pool, links.abandon).atexit = False
+    weakref.finalize(pool, links.retire).atexit = False
     reference, disconnect = weakref.ref(pool), type(pool).disconnect
 
     async def disconnect_all(inuse_connections: bool = True) -> None:
