@@ -27,7 +27,8 @@ def dumps(value: Any, where: str) -> bytes:
         where,
         "what JSON can express: text, numbers, booleans, None, lists, and dicts with text keys",
         f"a {type(value).__name__} that is not, or that has something else in it; "
-        "convert it, or choose the serializer 'pickle' for a server that only you can write to",
+        "convert it, or set the option 'serializer' (in Django: in OPTIONS) to 'pickle' "
+        "for a server that only you can write to",
     )
 
 

@@ -4,7 +4,7 @@ from ephemera.operations.libraries._signature import KeySignature as Keys
 from ephemera.operations.libraries._signature import Library
 
 _CACHE_PAGE, _SESSIONS_PAGE = "patterns/cache.md", "patterns/sessions.md"
-_PICKLED = "values are pickled: anyone who can write here runs code in the service"
+_PICKLED = "values are pickled by default: anyone who can write here can then run code in the service"
 _PICKLE = r"^\x80[\x02-\x05]"
 _HOLDER = r"^([0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$"
 _DOGPILE = r'^\{("ct": [0-9.]+|"v": [0-9]+), [^}]*\}\|'
