@@ -172,7 +172,7 @@ def _stream_findings(
     pending = sum(group.pending for key in behind for group in key.groups)
     lag = sum(group.lag or 0 for key in behind for group in key.groups)
     message = f"whose groups have {pending:,} entries pending and {lag:,} not delivered"
-    advice = "start more consumers, or see why they fail; entries of a group that nobody reads stay pending"
+    advice = "start more consumers, or see why they fail; entries of a group that no one reads stay pending"
     yield from _finding(sample, keyspace, behind, "stream-lag", message, advice, "XINFO GROUPS {key}")
 
 
