@@ -14,6 +14,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera.embedded import Postgres
+from ephemera_services.league import database_figures
 from ephemera_services.league.database_figures import DatabaseMeter, RecentCount
 from ephemera_services.league.metrics import Metrics
 from ephemera_services.league.monitor import advise_database
@@ -123,8 +124,12 @@ def test_a_rate_is_of_the_last_minute() -> None:
     assert (recent.total(), recent.per_second()) == (0, 0)
 
 
-async def test_advice_follows_the_figures(engine: AsyncEngine, meter: DatabaseMeter) -> None:
-    """A few slow queries advise nothing, a hundred do, and so do waits."""
+@pytest.mark.parametrize("noticeable", [0.0, 1000.0])
+async def test_advice_follows_the_figures(
+    engine: AsyncEngine, meter: DatabaseMeter, monkeypatch: pytest.MonkeyPatch, noticeable: float
+) -> None:
+    """A few slow queries advise nothing, a hundred do, and so do waits that are long enough to be noticed."""
+    monkeypatch.setattr(database_figures, "NOTICEABLE_WAIT", noticeable)
     async with engine.connect() as sql:
         await sql.execute(text("SELECT 1"))
         assert list(advise_database(meter.read())) == []
@@ -139,4 +144,7 @@ async def test_advice_follows_the_figures(engine: AsyncEngine, meter: DatabaseMe
         await each.close()
     for each in await asyncio.gather(*waiting):
         await each.close()
-    assert "give the service more SQL connections" in next(advise_database(meter.read()))
+    assert meter.read().connection_waits == CONNECTIONS
+    assert ("give the service more SQL connections" in "".join(advise_database(meter.read()))) == (
+        not noticeable
+    )

@@ -23,6 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from ephemera.sql import ShrinkingPool
 from ephemera_services.league.metrics import Metrics
 
+NOTICEABLE_WAIT = 0.05  # seconds for a connection; shorter ones, as after a result, cost no one anything
 _WINDOW = 60  # seconds
 _MAX_STATEMENTS = 20
 _MAX_TEXT = 300  # characters of a statement
@@ -64,7 +65,7 @@ class DatabaseFigures(msgspec.Struct, kw_only=True, frozen=True):
     recent_slow: float
     """The share of slow ones among the queries of the last minute."""
     recent_waits: float
-    """The share of waits among the connections that were requested in the last minute."""
+    """The share of noticeable waits among the connections that were requested in the last minute."""
     recent_queries: int
 
 
@@ -210,7 +211,8 @@ class DatabaseMeter:
 
     def _count_wait(self, seconds: float) -> None:
         self._waits += 1
-        self._recent_waits.add()
+        if seconds >= NOTICEABLE_WAIT:
+            self._recent_waits.add()
         self._longest_wait = max(self._longest_wait, seconds)
         if self._metrics is not None:
             self._metrics.connection_wait_seconds.observe(seconds)
