@@ -216,7 +216,12 @@ async def test_a_key_of_another_type_is_replaced(store: Store) -> None:
         await limiter.check(claim)
         await store.call("UNLINK", claim.key)
         await store.call("LPUSH", claim.key, "x")
-        assert (await limiter.check(claim)).remaining == 4
+        decision = await limiter.check(claim)
+        assert decision.remaining == 4
+        await store.call("UNLINK", claim.key)
+        await store.call("LPUSH", claim.key, "x")
+        await limiter.refund(decision)
+        assert (await limiter.check(claim)).allowed
         for garbage in ("not a number", "", "\x00" * 30):
             await store.call("SET", claim.key, garbage)
             assert (await limiter.check(claim)).outcomes

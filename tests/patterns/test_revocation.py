@@ -370,6 +370,16 @@ async def test_an_undecodable_mark_voids_everything(store: Store) -> None:
     assert (await store[REVOKED].check("access", user=user, issued_at=time.time() + 5)).by == "user"
 
 
+async def test_a_mark_of_another_type_is_replaced(store: Store) -> None:
+    """A key that another program wrote prevents neither a sign-in nor a revocation."""
+    user, revoked = new_user(), store[REVOKED]
+    await store.call("HSET", f"revoked:user:{user}", "another", "type")
+    issued = await revoked.now(user)
+    assert not (await revoked.check("access", user=user, issued_at=issued)).revoked
+    await revoked.revoke_user(user)
+    assert (await revoked.check("access", user=user, issued_at=issued)).by == "user"
+
+
 @pytest.mark.parametrize(
     "asked", [{}, {"user": "u"}, {"issued_at": 1.0}, {"jti": "x", "user": "u"}, {"kind": "id", "jti": "x"}]
 )

@@ -14,7 +14,7 @@ local at, corrected, freed = 2, 0, {}
 
 for claim = 1, #KEYS do
   local key, id, kind, units = KEYS[claim], ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
-  local state, done = redis.call('GET', key), false
+  local state, done = redis.call('MGET', key)[1], false -- of another type: nothing, as when taking
 
   if kind == 'fixed' then
     local used = state and tonumber(state) or 0

@@ -3,6 +3,6 @@
 -- RETURNS  microseconds since 1970
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local before = tonumber(redis.call('GET', KEYS[1]) or '0') or 0
+local before = tonumber(redis.call('MGET', KEYS[1])[1] or '0') or 0 -- of another type: nothing
 if not (before < 9007199254740992) then before = 0 end -- a foreign value: 'nan', 'inf' or 1e99
 return string.format('%.0f', math.max(now, before + 1))
