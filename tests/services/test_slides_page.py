@@ -15,10 +15,12 @@ from pptx import Presentation
 from ephemera_services import slides as package
 from ephemera_services.runtime import DEMO_PASSWORD
 from ephemera_services.slides import DEMO_DOCUMENT
+from ephemera_services.slides.deck import Column, SlideContent
+from ephemera_services.slides.share_page import share_page
 from ephemera_services.slides.themes import THEMES
 from tests.browsers import running_browser
 from tests.services.services import Served
-from tests.services.slides_pages import inspect, open_deck, playwright, presentation, sign_in, visiting
+from tests.services.slides_pages import DESK, inspect, open_deck, playwright, presentation, sign_in, visiting
 from tests.services.slides_processes import Model
 from tests.services.slides_users import ADMIN, VIEWER, Person
 
@@ -176,6 +178,20 @@ def test_a_link_is_shared_and_withdrawn(page: Any, browser: Any, slides: Served,
     dialog.get_by_role("button", name="Withdraw").click()
     expect(dialog).to_contain_text("The link is withdrawn")
     assert httpx.get(link, headers={"accept": "text/html"}).status_code == 404
+
+
+def test_a_shared_slide_is_as_high_as_its_text(browser: Any) -> None:
+    """What has no room in 16:9 makes its slide higher; the text is not below its end."""
+    bullets = ["The emergency department saw more patients than in any quarter before it"] * 5
+    columns = [Column(heading=name, bullets=bullets) for name in ("Waiting times", "Staff")]
+    dense = SlideContent(title="Waiting times · Staff", layout="two_columns", columns=columns)
+    content, _ = share_page("Report", [dense], THEMES["paper"])
+    with browser.new_context(viewport=DESK) as context:
+        opened = context.new_page()
+        opened.set_content(content)
+        section = opened.locator("section")
+        assert section.evaluate("each => each.scrollHeight <= each.clientHeight")
+        assert section.evaluate("each => each.clientHeight > each.clientWidth * 9 / 16")
 
 
 def test_the_library_is_searched_and_a_job_is_cancelled(

@@ -22,7 +22,7 @@ _STYLE = """
 body{margin:0;background:var(--tint);color:var(--ink);
 font:clamp(1.1rem,2.3vw,1.6rem)/1.4 Calibri,Carlito,system-ui,sans-serif}
 main{max-width:64rem;margin:0 auto;padding:1.5rem;display:grid;gap:1.5rem;grid-template-columns:minmax(0,1fr)}
-section{background:var(--background);aspect-ratio:16/9;min-height:min-content;padding:5% 6%;
+section{background:var(--background);aspect-ratio:16/9;padding:5% 6%;
 border-radius:.75rem;box-shadow:0 1px 3px rgb(0 0 0/.2);
 display:flex;flex-direction:column;position:relative;scroll-margin:1.5rem}
 h2{margin:0;font-size:clamp(1.3rem,3.2vw,2.1rem);line-height:1.2}
@@ -43,7 +43,7 @@ svg line{stroke:var(--tint)}polyline[points]{fill:none;stroke-width:3}
 .legend i{display:inline-block;width:.8em;height:.8em;margin-right:.4em}
 table{border-collapse:collapse;width:100%}
 th{background:var(--primary);color:var(--on-primary);text-align:left}
-.figure{text-align:right;font-variant-numeric:tabular-nums}
+.figure{text-align:right;font-variant-numeric:tabular-nums}td.figure{white-space:nowrap}
 th,td{padding:.45rem .8rem}
 tr:nth-child(even) td{background:var(--tint)}
 .number{position:absolute;right:1.2rem;bottom:.8rem;font-size:.8rem;opacity:.7}
