@@ -186,8 +186,8 @@ def _without_running_lines(pages: list[list[_Line]]) -> list[list[_Line]]:
     running |= {key for key, count in counting.items() if count >= _CHAPTER}
     kept = []
     for number, page in enumerate(pages):
-        edge = {id(line) for line in _edge(page) if running & _running_keys(line.text, number)}
-        kept.append([line for line in page if id(line) not in edge])
+        repeated = {id(line) for line in _edge(page) if running & _running_keys(line.text, number)}
+        kept.append([line for line in page if id(line) not in repeated])
     return kept
 
 
