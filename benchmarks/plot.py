@@ -41,14 +41,14 @@ def draw(entries: list[dict[str, Any]], path: Path = PLOT) -> None:
     mpl.rcParams.update({"svg.hashsalt": "ephemera", "font.family": "DejaVu Sans", "text.color": INK})
     shown = [entry for entry in entries if entry["name"] in TITLES and entry["ours"] is not None]
     height = sum(_GAP + _BAR * len(_bars(entry)) for entry in shown)
-    figure, axes = plt.subplots(figsize=(9, 0.3 * height + 0.2))
+    figure, axes = plt.subplots(figsize=(6.5, 0.27 * height + 0.2))
     top = 0.0
     for entry in shown:
         top = _group(axes, entry, top)
     axes.set_ylim(top + 0.3, 0)
-    axes.set_xlim(0, 1.34)
+    axes.set_xlim(0, 1.62)
     axes.axis("off")
-    figure.subplots_adjust(left=0.2, right=0.99, top=1, bottom=0)
+    figure.subplots_adjust(left=0.27, right=0.99, top=1, bottom=0)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, transparent=True, metadata={"Date": None})
     plt.close(figure)
@@ -64,9 +64,9 @@ def _group(axes: Any, entry: dict[str, Any], top: float) -> float:
         middle = top + _BAR / 2
         axes.barh(middle, value / longest, height=_BAR * 0.78, color=COLOURS.get(name, _OTHER))
         weight = "bold" if ours else "normal"
-        axes.text(-0.012, middle, name, ha="right", va="center", size=9, weight=weight)
+        axes.text(-0.02, middle, name, ha="right", va="center", size=9, weight=weight)
         label = f"{_short(value)} {entry['unit']}{'' if ours else _factor(entry['ours'] / value)}"
-        axes.text(value / longest + 0.01, middle, label, va="center", size=9, weight=weight)
+        axes.text(value / longest + 0.02, middle, label, va="center", size=9, weight=weight)
         top += _BAR
     return top
 
