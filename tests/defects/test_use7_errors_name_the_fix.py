@@ -109,6 +109,21 @@ async def test_use7_a_synchronous_loader(store: Store, key: str) -> None:
     assert await store[CACHE].get(user_id=key) is None
 
 
+async def test_use7_a_loader_that_was_called(store: Store, key: str) -> None:
+    """A coroutine, or a value, in the place of the loader is refused, and nothing is left to await."""
+
+    async def load_user(user_id: str) -> User:
+        raise AssertionError(user_id)
+
+    coroutine: Any = load_user(key)
+    given: dict[str, Any] = {"coroutine": coroutine, "User": User("ann")}
+    for kind, wrong in given.items():
+        for call in (store[CACHE].get_or_load, store[PLANS].get):
+            with pytest.raises(InvalidDeclaration, match=rf"is a {kind}, not a function; pass the function"):
+                await call(wrong, user_id=key)
+    assert coroutine.cr_frame is None
+
+
 def test_use7_with_in_place_of_async_with(server: Valkey) -> None:
     """`with connect(...)` and `with ....hold()` show the right form, and where the synchronous API is."""
     opening: Any = _connect.connect(server.url, CATALOGUE)  # not the one that tests replace

@@ -136,10 +136,10 @@ async def test_a_store_opens_on_a_url_and_catalogues(server: Valkey) -> None:
         with pytest.raises(InvalidUrl, match="a URL is a text such as redis://"):
             async with connect(wrong):
                 pytest.fail("it must not open")
-    wrong = "slides"
-    with pytest.raises(TypeError, match="takes catalogues, not 'slides'"):
-        async with connect(server.url, wrong):
-            pytest.fail("it must not open")
+    for wrong in ("redis://:secret@second", [Catalogue("x")]):
+        with pytest.raises(TypeError, match=f"takes catalogues, not {type(wrong).__name__}$"):
+            async with connect(server.url, wrong):
+                pytest.fail("it must not open")
 
 
 async def test_a_store_reads_from_masters(server: Valkey) -> None:

@@ -79,7 +79,13 @@ def test_each_kind_names_its_type_on_the_server() -> None:
     ("about", "problem", "advice"),
     [
         ({"purpose": "x"}, "has no lifetime", "lifetime=fixed"),
-        ({"purpose": "x", "lifetime": 300}, "has no lifetime, but 300", "lifetime=fixed"),
+        ({"purpose": "x", "lifetime": 300}, "has no lifetime, but 300", "lifetime=fixed(seconds=300)"),
+        (
+            {"purpose": "x", "lifetime": timedelta(hours=1)},
+            "no lifetime, but",
+            "lifetime=fixed(seconds=3600)",
+        ),
+        ({"purpose": "x", "lifetime": "1 h"}, "has no lifetime, but '1 h'", "lifetime=fixed(...)"),
         ({"lifetime": DAY}, "has no purpose", "add purpose="),
         ({"lifetime": DAY, "purpose": ""}, "has no purpose", "add purpose="),
         (

@@ -501,6 +501,9 @@ def test_mistakes_are_found_at_import() -> None:
     async def by_page(name: str, page: int = 1) -> str:
         return name
 
+    for wrong in ((NOWHERE,), (eph.catalogues[0], NOWHERE)):
+        with pytest.raises(InvalidDeclaration, match=r"write: Ephemera\(url, catalogue\)"):
+            Ephemera(*wrong)
     with pytest.raises(InvalidDeclaration, match="60/minute"):
         eph.limit("60 a minute")
     with pytest.raises(InvalidDeclaration, match="header:NAME"):

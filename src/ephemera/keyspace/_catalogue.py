@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any, Required, TypedDict, TypeVar, Unpack, get_args
 
 from ephemera.errors import InvalidDeclaration, OverlappingPatterns
@@ -290,9 +291,12 @@ def _check(pattern: str, kind: Kind, options: dict[str, Any], max_length: int | 
 def _problems(kind: Kind, options: dict[str, Any], max_length: int | None) -> Iterator[tuple[str, str]]:
     lifetime = options.get("lifetime")
     if not isinstance(lifetime, get_args(Lifetime)):
+        seconds = lifetime.total_seconds() if isinstance(lifetime, timedelta) else lifetime
+        is_length = isinstance(seconds, (int, float)) and seconds > 0
+        first = f"fixed(seconds={seconds:g})" if is_length else "fixed(...)"
         yield (
             f"it has no lifetime, but {lifetime!r}" if lifetime else "it has no lifetime",
-            "add lifetime=fixed(...), sliding(...), windowed(...), until(...) or permanent(reason=...)",
+            f"add lifetime={first}, sliding(...), windowed(...), until(...) or permanent(reason=...)",
         )
     if not options.get("purpose"):
         yield "it has no purpose", "add purpose='what it is for, in a few words'"

@@ -42,7 +42,7 @@ class Store:
     ) -> None:
         for catalogue in catalogues:
             if not isinstance(catalogue, Catalogue):
-                raise TypeError(f"connect(url, ...) takes catalogues, not {catalogue!r}")
+                raise TypeError(f"connect(url, ...) takes catalogues, not {type(catalogue).__name__}")
         _check_catalogues(catalogues)
         self.catalogues = catalogues
         """What the store may use."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar, Token
-from inspect import isawaitable
+from inspect import isawaitable, iscoroutine
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -86,7 +86,13 @@ class LoadSlots:
 
 
 async def await_loader(pattern: str, load: Callable[..., Awaitable[V]], fields: Mapping[str, Any]) -> V:
-    """Return what a loader returns; `InvalidDeclaration` for one that is not async."""
+    """Return what a loader returns; `InvalidDeclaration` for one that is not async, or no function."""
+    loader: Any = load
+    if not callable(loader):
+        if iscoroutine(loader):
+            loader.close()
+        problem = f"the loader is a {type(loader).__name__}, not a function"
+        raise InvalidDeclaration(pattern, problem, "pass the function itself, without calling it")
     loading: Any = load(**fields)
     if not isawaitable(loading):
         name = getattr(load, "__qualname__", type(load).__name__)

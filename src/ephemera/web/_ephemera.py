@@ -85,8 +85,8 @@ class Ephemera(Generic[S]):
         client: ClientAddress | None = None,
         **options: Any,
     ) -> None:
-        if not catalogues:
-            raise InvalidDeclaration("Ephemera", "it has no catalogue", "give one: Ephemera(url, catalogue)")
+        if not catalogues or not all(isinstance(each, Catalogue) for each in catalogues):
+            raise InvalidDeclaration("Ephemera", "it has no catalogue", "write: Ephemera(url, catalogue)")
         inspect.signature(connect).bind(url, *catalogues, **options)
         self.url = url
         self.catalogues = catalogues
