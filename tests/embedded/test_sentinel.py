@@ -54,3 +54,12 @@ def test_stop_leaves_nothing(running: Sentinel) -> None:
     running.stop()
     assert not any(map(alive, processes))
     assert not any(node.log.parent.exists() for node in servers)
+
+
+def test_without_a_password_every_client_may_connect() -> None:
+    """The Sentinels and the master ask for none, and the URL has none."""
+    with sentinel(replicas=1, password="") as servers:
+        hosts = ",".join(f"127.0.0.1:{node.port}" for node in servers.sentinels)
+        assert servers.url == f"redis+sentinel://{hosts}/mymaster"
+        for node in (*servers.sentinels, *servers.nodes):
+            assert (node.password, node.ask("PING")) == ("", "PONG")
