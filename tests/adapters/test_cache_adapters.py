@@ -118,6 +118,30 @@ def test_threads_count_without_losing_any(cache: EphemeraCache) -> None:
     assert cache.get("n") == 200
 
 
+def test_a_forked_child_connects_by_itself(cache: EphemeraCache, url: str, prefix: str) -> None:
+    """An application is loaded before its server forks: each process uses connections of its own."""
+    cached = region(url, lock_prefix=f"{prefix}lock:")
+    cache.set("n", 0)
+    assert cached.get_or_create(f"{prefix}a", lambda: "parent's") == "parent's"
+    children = []
+    for number in range(4):
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                seen = {cache.inc("n") for _ in range(50)}
+                made = cached.get_or_create(f"{prefix}{number}", lambda: cached.get(f"{prefix}a"))
+                code = 0 if len(seen) == 50 and made == "parent's" else 1
+            finally:
+                os._exit(code)
+        children.append(child)
+    for _ in range(50):
+        cache.inc("n")
+    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * 4
+    assert cache.get("n") == 250
+    assert [cached.get(f"{prefix}{number}") for number in range(4)] == ["parent's"] * 4
+
+
 def test_an_outage_is_an_error() -> None:
     """At once; `check_connection` notices it when the cache is made."""
     with embedded.valkey() as server:

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from redis.retry import Retry
 
 from ephemera import embedded
 from ephemera.adapters.redis_py.sync import Pipeline, Redis, install
-from ephemera.embedded import Valkey
+from ephemera.embedded import Cluster, Valkey
 
 
 class SoftTimeLimit(Exception):
@@ -292,6 +293,29 @@ def test_install_serves_what_exists_already_and_can_be_undone(own_server: Valkey
         assert redis.Redis._execute_command is not Redis._execute_command
         assert redis.client.Pipeline._execute_pipeline is not Pipeline._execute_pipeline
         assert client.echo("c") == b"c"
+
+
+@pytest.mark.parametrize("installed", [False, True])
+def test_a_cluster_works_as_without_us(cluster: Cluster, key: str, installed: bool) -> None:
+    """`RedisCluster` takes redis-py's own way, with `install()` too."""
+    url = cluster.url.replace("redis+cluster://", "redis://").partition(",")[0]
+    with install() if installed else nullcontext(), redis.RedisCluster.from_url(url) as client:
+        with ThreadPoolExecutor(4) as threads:
+            assert all(threads.map(lambda n: client.set(f"{key}:{n}", n), range(200)))
+        pipeline = client.pipeline()
+        for number in range(200):
+            pipeline.get(f"{key}:{number}")
+        assert pipeline.execute() == [b"%d" % number for number in range(200)]
+        block = client.pipeline(transaction=True).incr(f"{{{key}}}:a").incr(f"{{{key}}}:b")
+        assert block.execute() == [1, 1]
+        with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+            client.lpush(f"{{{key}}}:a", "x")
+        pools = [
+            node.redis_connection.connection_pool for node in client.get_nodes() if node.redis_connection
+        ]
+        used = [connection for pool in pools for connection in pool._available_connections]
+        assert used
+        assert not any("_ephemera_exchange" in vars(connection) for connection in used)
 
 
 FORKING = """

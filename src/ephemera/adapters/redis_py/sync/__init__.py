@@ -16,7 +16,7 @@ does without (docs/proof/certified.md).
 timeout of a socket, where Python would poll before each send and receive. A connection that answered less
 than half a second ago is not polled again when it leaves the pool. The replies to a pipeline are read in one
 go. What needs redis-py's own way gets it: client-side caching, a single-connection client, commands of two
-words, OpenTelemetry metrics, connection classes of your own, Sentinel.
+words, OpenTelemetry metrics, connection classes of your own, Sentinel, and `redis.RedisCluster`.
 
 *Threads, forks, gevent.* A connection belongs to one thread while it is used. A child process opens its own
 connections, even when it was forked while other threads made calls. Under gevent its sockets are used.
