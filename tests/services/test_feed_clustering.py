@@ -14,6 +14,7 @@ import pytest
 
 from ephemera.patterns.embedders import Embedder, Lexical, MiniLM
 from ephemera_services.feed.clusterer import ClusteringFailed, ClusterPool, cluster
+from ephemera_services.feed.demo_data import STORIES
 from ephemera_services.feed.embeddings import embed_texts, pack, unpack
 from tests.child_processes import is_alive
 from tests.services.feed_users import texts, until
@@ -45,6 +46,19 @@ async def test_words_are_enough_offline() -> None:
         list(range(35, 45)),
     ]
     assert found.unclustered == [45]
+
+
+async def test_a_story_that_many_copy_is_one_cluster() -> None:
+    """Copies of a text are no cluster of their own beside the other wordings, and count as insights."""
+    stories = [story for channel in STORIES.values() for story in channel]
+    given = [(number, text) for number, story in enumerate(stories) for text in story] * 12
+    found = cluster(await embed_texts(Lexical(), [text for _, text in given]), 3)
+    assert found.unclustered == []
+    about = sorted(sorted({given[index][0] for index in each}) for each in found.clusters)
+    assert about == [[number] for number in range(len(stories))]
+    rocket = ["The rocket has landed on its ship."] * 3
+    alone = cluster(await embed_texts(Lexical(), [*rocket, *texts("banks", 15)]), 3)
+    assert sorted(map(sorted, alone.clusters)) == [[0, 1, 2], list(range(3, 18))]
 
 
 async def test_meanings_are_clustered_by_a_model() -> None:

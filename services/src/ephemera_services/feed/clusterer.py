@@ -9,6 +9,9 @@ common. So each of its clusters is split by average linkage until the mean simil
 parts is at least the cohesion, and parts that are too small are left out. What similarity means depends on
 the embedder, and so does the cohesion.
 
+*Copies.* A text that many publish is dense by itself, and would be a cluster beside the other wordings of its
+story. So equal vectors are one row; they count where a cluster may be too small.
+
 *Cost.* The vectors have unit length, so Euclidean distance orders like cosine similarity. All distances are
 computed at once (a matrix product) and passed to scikit-learn: for 2,000 insights that takes a few seconds
 and 270 MB, and it grows quadratically. If a process dies (out of memory, killed) its run fails; the next run
@@ -61,20 +64,41 @@ def cluster(vectors: Sequence[bytes], smallest: int, cohesion: float = _COHESION
     """Find clusters of at least `smallest` vectors; with fewer vectors all are unclustered."""
     if len(vectors) < smallest:
         return Clustered([], list(range(len(vectors))))
-    from sklearn.cluster import HDBSCAN
-
-    rows = _weighted(unpack(vectors).astype(np.float64))
+    same = _copies(vectors, smallest)
+    sizes = np.array([len(each) for each in same])
+    rows = _weighted(unpack(vectors).astype(np.float64))[[each[0] for each in same]]
     distances = np.sqrt(np.clip(2.0 - 2.0 * (rows @ rows.T), 0.0, None))
     np.fill_diagonal(distances, 0.0)
+    parts = [
+        part for group in _dense(distances, sizes, smallest) for part in _split(distances, group, cohesion)
+    ]
+    groups = [_by_centrality(rows, part) for part in parts if sizes[part].sum() >= smallest]
+    clusters = [[index for row in group for index in same[row]] for group in groups]
+    clusters.sort(key=len, reverse=True)
+    clustered = {index for indexes in clusters for index in indexes}
+    return Clustered(clusters, [index for index in range(len(vectors)) if index not in clustered])
+
+
+def _copies(vectors: Sequence[bytes], smallest: int) -> list[list[int]]:
+    """Indexes of equal vectors, or each alone where so few differ that only density tells them apart."""
+    copies: dict[bytes | int, list[int]] = {}
+    for index, vector in enumerate(vectors):
+        copies.setdefault(vector if any(vector) else index, []).append(index)  # no words are no text
+    enough = len(copies) >= 2 * smallest
+    return list(copies.values()) if enough else [[index] for index in range(len(vectors))]
+
+
+def _dense(distances: Array, sizes: Array, smallest: int) -> list[Array]:
+    """Find dense groups of rows, each of which stands for a number of equal ones."""
+    from sklearn.cluster import HDBSCAN
+
     hdbscan = HDBSCAN(min_cluster_size=smallest, min_samples=1, metric="precomputed", copy=True)
     labels = hdbscan.fit_predict(distances)
     found = [np.flatnonzero(labels == label) for label in range(labels.max() + 1)]
-    # A few insights about one subject have no density to compare: they are split like a single cluster.
-    parts = [part for group in found or [np.arange(len(rows))] for part in _split(distances, group, cohesion)]
-    groups = [part for part in parts if len(part) >= smallest]
-    clusters = sorted((_by_centrality(rows, group) for group in groups), key=len, reverse=True)
-    clustered = {index for indexes in clusters for index in indexes}
-    return Clustered(clusters, [index for index in range(len(rows)) if index not in clustered])
+    # A few insights about one subject have no density to compare: they are split like a single cluster. So
+    # are those outside of clusters that were repeated.
+    repeated = np.flatnonzero((labels < 0) & (sizes > 1))
+    return [*found, repeated] if found else [np.arange(len(distances))]
 
 
 def _weighted(rows: Array) -> Array:
@@ -91,6 +115,8 @@ def _split(distances: Array, group: Array, cohesion: float) -> list[Array]:
     from scipy.cluster.hierarchy import fcluster, linkage
     from scipy.spatial.distance import squareform
 
+    if len(group) < 2:
+        return [group] if len(group) else []
     # One minus the cosine similarity, of which a mean is meaningful.
     unlike = squareform(distances[np.ix_(group, group)] ** 2 / 2.0, checks=False)
     labels = fcluster(linkage(unlike, "average"), 1.0 - cohesion, "distance")
