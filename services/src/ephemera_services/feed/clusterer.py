@@ -80,7 +80,7 @@ def cluster(vectors: Sequence[bytes], smallest: int, cohesion: float = _COHESION
 
 
 def _copies(vectors: Sequence[bytes], smallest: int) -> list[list[int]]:
-    """Indexes of equal vectors, or each alone where so few differ that only density tells them apart."""
+    """Indexes of equal vectors, or each alone where few differ, and copies are the only density."""
     copies: dict[bytes | int, list[int]] = {}
     for index, vector in enumerate(vectors):
         copies.setdefault(vector if any(vector) else index, []).append(index)  # no words are no text
