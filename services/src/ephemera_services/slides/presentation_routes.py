@@ -65,14 +65,12 @@ async def read(presentation_id: UUID, caller: Reader) -> PresentationView:
     workspace = caller.service.workspace
     row = await workspace.presentation(caller, presentation_id)
     slides = [slide_view(slide) for slide in await workspace.slides(row.id)]
-    total = len(slides)
-    if row.state != "done":
-        total = await workspace.slides_outlined(row.job_id) or row.slides_total
+    completed, outlined = await workspace.count_slides(row.job_id)
     return PresentationView(
         presentation_id=row.id,
         error=public_error(row.state, row.error),
-        slides_total=total,
-        slides_completed=await workspace.slides_completed(row.job_id),
+        slides_total=len(slides) if row.state == "done" else outlined or row.slides_total,
+        slides_completed=completed,
         slides=slides,
         **{name: getattr(row, name) for name in _SHOWN},
     )

@@ -167,13 +167,14 @@ class Workspace:
         async with self.engine.connect() as sql:
             return int((await sql.execute(query)).scalar_one())
 
-    async def slides_outlined(self, job_id: str) -> int | None:
-        """The number of slides in the outline of a job; None before it has one."""
+    async def count_slides(self, job_id: str) -> tuple[int, int | None]:
+        """How many slides a job has written, and how many its outline has; None before it has one."""
         s = _STEPS.c
-        query = select(s.result).where(s.job_id == job_id, s.name == "outline")
+        outlined = select(s.result).where(s.job_id == job_id, s.name == "outline").scalar_subquery()
+        query = select(func.count(), outlined).where(s.job_id == job_id, s.name.like("slide:%"))
         async with self.engine.connect() as sql:
-            outline = (await sql.execute(query)).scalar_one_or_none()
-        return None if outline is None else min(len(json.loads(outline)["slides"]), MAX_SLIDES)
+            written, outline = (await sql.execute(query)).one()
+        return written, None if outline is None else min(len(json.loads(outline)["slides"]), MAX_SLIDES)
 
     async def start_export(self, caller: Caller, presentation_id: UUID, format: Format) -> tuple[UUID, str]:  # noqa: A002
         """Start an export; the oldest files of a presentation that has ten are deleted.
