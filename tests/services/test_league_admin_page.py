@@ -12,7 +12,7 @@ import pytest
 
 from ephemera_services.league import DEMO_ADMINISTRATOR, DEMO_HELPER
 from ephemera_services.runtime import DEMO_PASSWORD
-from tests.browsers import running_browser
+from tests.browsers import running_browser, wait_until
 from tests.services.league_users import LIVE_MATCH, league, referee, save_picture, sql
 from tests.services.services import Served
 
@@ -120,7 +120,7 @@ def test_what_is_pressed_without_a_network_is_sent_later_and_counts_once(
         page.unroute("**/actions")
         page.reload()
         playwright.expect(page.locator(".board .score").first).to_have_text(f"{before[0] + 1} : {before[1]}")
-        page.wait_for_function("() => Object.entries(localStorage).every(([, kept]) => kept === '[]')")
+        wait_until(page, "() => Object.entries(localStorage).every(([, kept]) => kept === '[]')")
         playwright.expect(page.locator("#offline")).to_be_hidden()
     assert len(set(lost)) == 1
     assert served.client.get(path).json()["score"] == [before[0] + 1, before[1]]
@@ -166,9 +166,7 @@ def test_every_screen_fits_a_phone_and_is_usable_by_keyboard(
             link.focus()
             page.keyboard.press("Enter")
             playwright.expect(link).to_have_attribute("aria-current", "page")
-            page.wait_for_function(
-                "name => document.getElementById('content').dataset.screen === name", arg=screen
-            )
+            wait_until(page, "name => document.getElementById('content').dataset.screen === name", screen)
             assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], screen
             fields = "[...document.querySelectorAll('#content input, #content select')]"
             assert page.evaluate(f"{fields}.every((each) => each.labels.length)"), screen
@@ -177,9 +175,7 @@ def test_every_screen_fits_a_phone_and_is_usable_by_keyboard(
         page.set_viewport_size(DESK)
         for screen in ("fixtures", "users"):
             page.goto(f"{served.url}/admin#/{screen}")
-            page.wait_for_function(
-                "name => document.getElementById('content').dataset.screen === name", arg=screen
-            )
+            wait_until(page, "name => document.getElementById('content').dataset.screen === name", screen)
             save_picture(page, f"{screen}-desk-{scheme}")
 
 
@@ -220,8 +216,8 @@ def test_every_row_of_a_long_list_can_be_reached(
             more = page.get_by_role("button", name=re.compile("^(More|Older)$"))
             for shown in (200, 240):
                 more.click()
-                page.wait_for_function(
-                    "least => document.querySelectorAll('#content > .list > li').length >= least", arg=shown
+                wait_until(
+                    page, "least => document.querySelectorAll('#content > .list > li').length >= least", shown
                 )
             playwright.expect(more).to_be_hidden()
             playwright.expect(rows.filter(has_text=re.compile(f"{last}(?![0-9])"))).to_have_count(1)

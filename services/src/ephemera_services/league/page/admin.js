@@ -168,11 +168,10 @@ function drawTabs() {
   const nav = document.getElementById("tabs");
   const mine = Object.entries(SCREENS).filter(([, its]) => state.me?.role === "admin" || its.helper);
   nav.hidden = mine.length < 2 || !state.me;
-  nav.replaceChildren(...mine.map(([name, its]) => {
-    const link = el("a", { href: `#/${name}` }, its.title);
-    if (address().screen === name) link.setAttribute("aria-current", "page");
-    return link;
-  }));
+  const names = mine.map(([name]) => name);
+  if (nav.dataset.names !== `${names}`) nav.replaceChildren(...mine.map(([name, its]) => el("a", { href: `#/${name}` }, its.title)));
+  nav.dataset.names = names; // the links stay while they are the same, and with them the focus
+  [...nav.children].forEach((link, at) => (names[at] === address().screen ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current")));
   nav.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
 }
 
