@@ -156,6 +156,27 @@ def test_it_works_on_a_cluster_and_sentinel(request: pytest.FixtureRequest, pref
         made.close()
 
 
+@pytest.mark.parametrize("password", ["", "a/b@c"])
+def test_sentinels_have_the_password_of_the_servers_or_their_own(password: str, prefix: str) -> None:
+    """As with limits' own storage for Sentinels; those without a password take any."""
+    with embedded.sentinel(replicas=0, password=password) as servers:
+        url = f"ephemera+sentinel://127.0.0.1:{servers.sentinels[0].port}/mymaster"
+        given = password or "needless"
+        own: tuple[dict[str, Any], ...] = (
+            {},
+            {"sentinel_kwargs": {"password": given}},
+            {"sentinel_password": given},
+        )
+        for options in own:
+            made = EphemeraStorage(url, password=given, key_prefix=prefix, **options)
+            assert made.incr("a", 60)
+            made.close()
+        if password:
+            wrong = EphemeraStorage(url, password=password, sentinel_kwargs={"password": "other"})
+            assert not wrong.check()
+            wrong.close()
+
+
 def test_a_forked_process_counts_for_the_same_limit(storage: Any) -> None:
     """The child connects by itself, and the parent's connection still works."""
     limiter = STRATEGIES["fixed-window"](storage)
@@ -188,7 +209,9 @@ def test_an_outage_is_an_error_that_can_be_wrapped() -> None:
         wrapping.close()
 
 
-@pytest.mark.parametrize("options", [{"socket_timeout": 3}, {"timeout": "soon"}])
+@pytest.mark.parametrize(
+    "options", [{"socket_timeout": 3}, {"timeout": "soon"}, {"sentinel_kwargs": {"password": "secret"}}]
+)
 @pytest.mark.parametrize("scheme", ["ephemera", "async+ephemera"])
 def test_a_wrong_option_is_refused(scheme: str, options: dict[str, Any]) -> None:
     """The error of limits says which option."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 
 from limits.aio.storage import MovingWindowSupport as AsyncMovingWindow
 from limits.aio.storage import SlidingWindowCounterSupport as AsyncSlidingWindowCounter
@@ -42,6 +42,8 @@ def server_url(uri: str, options: dict[str, Any]) -> str:
         url = f"{scheme}://{quote(user, safe='')}:{quote(password, safe='')}@{rest.rpartition('@')[2]}"
     if master := options.pop("service_name", ""):
         url = f"{url.rstrip('/')}/{master}"
+    if "+sentinel:" in url:
+        options = _sentinel_credentials(url, options.pop("sentinel_kwargs", None) or {}, options)
     if options:
         url += ("&" if "?" in url else "?") + urlencode(options)
     try:
@@ -49,6 +51,16 @@ def server_url(uri: str, options: dict[str, Any]) -> str:
     except InvalidUrl as problem:
         raise ConfigurationError(f"storage options or URL: {problem}") from problem
     return url
+
+
+def _sentinel_credentials(url: str, own: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    """The options, with credentials of the Sentinels: as in limits, their own or those of the servers."""
+    parts = urlsplit(url)
+    if {"sentinel_user", "sentinel_password"} & {*options, *parse_qs(parts.query, keep_blank_values=True)}:
+        return options
+    given = {"username": unquote(parts.username or ""), "password": unquote(parts.password or ""), **own}
+    given["user"] = given.pop("username")
+    return {**options, **{f"sentinel_{name}": value for name, value in given.items() if value}}
 
 
 class _Operations:
@@ -131,7 +143,8 @@ class EphemeraStorage(_Operations, Storage, MovingWindowSupport, SlidingWindowCo
             key_prefix: What its keys begin with.
             wrap_exceptions: Raise `limits.errors.StorageError` in place of our errors.
             options: Options of the URL, such as `timeout=1`; `username` and `password`, if they are not in
-                the URL; `service_name`, the name of the master that Sentinels watch.
+                the URL; `service_name`, the name of the master that Sentinels watch; `sentinel_kwargs` with
+                a `username` and `password` of the Sentinels, which by default are those of the servers.
 
         """
         super().__init__(uri, wrap_exceptions=wrap_exceptions)
@@ -164,7 +177,7 @@ class AsyncEphemeraStorage(_Operations, AsyncStorage, AsyncMovingWindow, AsyncSl
             uri: `async+ephemera://host:6379/0`; the rest is that of `EphemeraStorage`.
             key_prefix: What its keys begin with.
             wrap_exceptions: Raise `limits.errors.StorageError` in place of our errors.
-            options: Options of the URL, `username` and `password`, and `service_name`.
+            options: Options of the URL, `username`, `password`, `service_name` and `sentinel_kwargs`.
 
         """
         super().__init__(uri, wrap_exceptions=wrap_exceptions)
