@@ -5,14 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 
-from ephemera.embedded import valkey
+from ephemera.embedded import sentinel, valkey
 from tests.certified.servers import valkey_and_cluster
 from tests.certified.suite import Suite
 
 
 def servers(stack: ExitStack) -> Mapping[str, str]:
-    """A server by TCP and one by a unix socket, and a cluster with a password."""
-    return {**valkey_and_cluster(stack), "socket": str(stack.enter_context(valkey(unix=True)).address)}
+    """A server by TCP and one by a unix socket, a cluster with a password, Sentinels with it and without.
+
+    Their masters have no replicas: limits reads from one if it can, and that may lag behind the test's write.
+    """
+    values = valkey_and_cluster(stack)
+    passwords = {"sentinel_port": "", "sentinel_auth_port": values["cluster_password"]}
+    found = {
+        name: stack.enter_context(sentinel(0, down_after=15_000, password=password)).sentinels[0]
+        for name, password in passwords.items()
+    }
+    return {
+        **values,
+        **{name: str(each.port) for name, each in found.items()},
+        "socket": str(stack.enter_context(valkey(unix=True)).address),
+    }
 
 
 SUITE = Suite(
@@ -41,7 +54,12 @@ SUITE = Suite(
         "flaky.flaky_pytest_plugin",
         "limits_servers",
     ),
-    arguments=("-m", "redis or redis_cluster", "-o", "asyncio_default_fixture_loop_scope=function"),
+    arguments=(
+        "-m",
+        "redis or redis_cluster or redis_sentinel",
+        "-o",
+        "asyncio_default_fixture_loop_scope=function",
+    ),
     servers=servers,
     replacements={
         "localhost:7379": "localhost:{port}",
@@ -49,14 +67,16 @@ SUITE = Suite(
         "/tmp/limits.redis.sock": "{socket}",
         "cluster://localhost:7001": "cluster://:{cluster_password}@localhost:{cluster_port}",
         '("localhost", 7001)': '("localhost", {cluster_port}, password="{cluster_password}")',
+        "localhost:26379": "localhost:{sentinel_port}",
+        '("localhost", 26379)': '("localhost", {sentinel_port})',
+        "localhost:36379": "localhost:{sentinel_auth_port}",
+        '("localhost", 36379)': '("localhost", {sentinel_auth_port})',
         "localhost:8400": "localhost:{cluster_port}",
         '("localhost", 8400': '("localhost", {cluster_port}',
         "sekret": "{cluster_password}",
     },
     left_out={
         "*[redis-ssl-cluster": "the embedded cluster has no TLS",
-        "*[redis-sentinel": "the embedded Sentinels have a password, for which these tests have no argument; "
-        "ours on Sentinel is tested in tests/adapters",
         "*startup-nodes": "they pass nodes as objects of redis-py, where ours takes a URL",
     },
     short=("-k", "storage_reset or storage_clear or custom_amount or (Concurrency and not cluster)"),

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from socket import socket
 
-from ephemera.embedded import cluster, valkey
+from ephemera.embedded import cluster, sentinel, valkey
 from tests.certified.suite import Suite
 from tests.certified.suites import limits
 
@@ -41,6 +41,18 @@ _FILES = (
 )
 WITHOUT_TRACING = {"tracemalloc.start()": "pass"}
 """Their conftest traces every allocation, for warnings about what is left open: eight tenths of the time."""
+REPLACEMENTS = {
+    **WITHOUT_TRACING,
+    '"redis-py-test"': '"mymaster"',
+    'ip="127.0.0.1", port=6379': 'ip="127.0.0.1", port={port}',
+    '"127.0.0.1", "port": 6379': '"127.0.0.1", "port": {port}',
+    "127.0.0.1,port=6379": "127.0.0.1,port={port}",
+    "(master_ip, 6379)": "(master_ip, {port})",
+    "redis://localhost:6379/0?": "redis://localhost:{port}/0?",
+    '{"host": master_host[0]}': '{"host": master_host[0], "port": master_host[1]}',
+}
+"""Of both clients' tests: their servers have fixed ports, and their Sentinels another name."""
+ARGUMENTS = ("--redis-url", "{url}", "--sentinels", "{sentinels}")
 MODULES = "commands of modules, which Valkey and these servers do not have"
 OTHER_SERVERS = {
     "test_ssl.py": "it needs the certificates and TLS ports of redis-py's containers",
@@ -73,6 +85,12 @@ def one_server(stack: ExitStack) -> Mapping[str, str]:
     return {"url": f"redis://127.0.0.1:{server.port}/0", "proxy_port": str(proxy), "port": str(server.port)}
 
 
+def server_and_sentinels(stack: ExitStack) -> Mapping[str, str]:
+    """The same; and Sentinels of another server: `{sentinels}`."""
+    found = stack.enter_context(sentinel(down_after=15_000, password="")).sentinels
+    return {**one_server(stack), "sentinels": ",".join(f"127.0.0.1:{each.port}" for each in found)}
+
+
 def one_cluster(stack: ExitStack) -> Mapping[str, str]:
     """Three masters with a replica each: `{url}` of one of them."""
     nodes = stack.enter_context(cluster(node_timeout=15_000)).nodes
@@ -93,10 +111,10 @@ SUITES = (
         ours=_OURS,
         requirements=("redis-entraid==1.2.2", MULTIDB),
         plugins=_ASYNCIO,
-        arguments=("--redis-url", "{url}"),
-        servers=one_server,
+        arguments=ARGUMENTS,
+        servers=server_and_sentinels,
         seconds=900,
-        replacements={**WITHOUT_TRACING, "5380": "{proxy_port}"},
+        replacements={**REPLACEMENTS, "5380": "{proxy_port}"},
         left_out=_NOT_RUN,
         short=_paths(*_SHORT),
     ),
