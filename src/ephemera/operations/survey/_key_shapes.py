@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import compress
+from itertools import compress, repeat
 from typing import Any
 
 from ephemera.keyspace import MAX_KEY_LENGTH, Template
@@ -235,8 +235,8 @@ class _KnownShapes:
             numbers = [unknown if is_long else n for is_long, n in zip(long, numbers, strict=True)]
         for number, count in Counter(numbers).items():
             if number != unknown:
-                same = compress(keys, map(number.__eq__, numbers))
-                self._samples[number - 1].offer_some(count, ((origin, key) for key in same))
+                same = keys if count == len(keys) else compress(keys, map(number.__eq__, numbers))
+                self._samples[number - 1].offer_some(count, zip(repeat(origin), same))
         return list(compress(keys, map(unknown.__eq__, numbers)))
 
     def counted(self) -> Iterator[Reservoir[Sighting]]:

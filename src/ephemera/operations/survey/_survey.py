@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import compress, zip_longest
+from itertools import compress, repeat, zip_longest
 from typing import Any
 
 from ephemera.keyspace import RESERVED, Keyspace
@@ -67,10 +67,10 @@ class KeyspaceSample:
         self.keys: list[SampledKey] = []
         self._reservoir: Reservoir[tuple[Scan, bytes]] = Reservoir(size, rng)
 
-    def add(self, scan: Scan, count: int, names: Iterable[bytes]) -> None:
+    def add(self, scan: Scan, names: Sequence[bytes]) -> None:
         """Count names, and offer them to the sample."""
-        self.count += count
-        self._reservoir.offer_some(count, ((scan, name) for name in names))
+        self.count += len(names)
+        self._reservoir.offer_some(len(names), zip(repeat(scan), names))
 
     def draw(self, read_content: ContentReader | None) -> Iterator[tuple[Scan, SampledKey]]:
         """The sample in random order, each key with its server's scan."""
@@ -192,9 +192,10 @@ def _start(
     def process(scan: Scan, page: Sequence[bytes]) -> None:
         numbers = classify(page)
         for number, count in Counter(numbers).items():
-            by_number[number].add(scan, count, compress(page, map(number.__eq__, numbers)))
+            names = page if count == len(page) else list(compress(page, map(number.__eq__, numbers)))
+            by_number[number].add(scan, names)
             if number == classify.unknown:
-                result.shapes.add_all(list(compress(page, map(number.__eq__, numbers))), scan)
+                result.shapes.add_all(names, scan)
         on_progress("names", result.names, total)
 
     return result, process
