@@ -1,7 +1,8 @@
-"""The audit's rows: how long the names of a million keys take, and what a bystander notices.
+"""The audit's rows: how long the names of a million keys take, an inferred catalogue, and a bystander.
 
 The keys are those of a service with twelve spaces. The bare SCAN loop asks for as many names at a time as the
-audit does, through the same wire, and looks at none of them.
+audit does, through the same wire, and looks at none of them. What `infer` is compared with is an audit that
+knows the catalogue.
 
 The bystander is a process of its own that reads one key, once a millisecond, while audits run one after the
 other. What is asked is how long the server keeps it waiting, so it and the server have their processors for
@@ -22,6 +23,7 @@ from benchmarks.rows import Absolute, Round, Row, Times
 from benchmarks.servers import Servers
 from ephemera import Catalogue, fixed
 from ephemera.operations.audit import audit
+from ephemera.operations.infer import infer
 from ephemera.operations.survey import PAGE_SIZE, SurveyOptions
 from ephemera.wire import open_client
 
@@ -67,6 +69,35 @@ async def bare_scan(servers: Servers) -> AsyncIterator[Round]:
                     return names / (time.perf_counter() - began)
 
         yield measured_round
+
+
+@asynccontextmanager
+async def whole_audit(servers: Servers) -> AsyncIterator[Round]:
+    """An audit with its samples, from connecting to the report; names a second."""
+    await _fill(servers)
+
+    async def measured_round(seconds: float) -> float:
+        began = time.perf_counter()
+        report = await audit(servers.valkey.url, [CATALOGUE])
+        return report.coverage.names / (time.perf_counter() - began)
+
+    yield measured_round
+
+
+@asynccontextmanager
+async def proposal(servers: Servers) -> AsyncIterator[Round]:
+    """`infer` on the same keys, from connecting to the module's source; names a second."""
+    await _fill(servers)
+
+    async def measured_round(seconds: float) -> float:
+        began = time.perf_counter()
+        proposed = await infer(servers.valkey.url)
+        took = time.perf_counter() - began
+        if proposed.coverage.names < KEYS or not proposed.coverage.complete:
+            raise RuntimeError(f"the proposal is made from {proposed.coverage.names} names")
+        return proposed.coverage.names / took
+
+    yield measured_round
 
 
 @asynccontextmanager
@@ -125,6 +156,13 @@ ROWS = (
         names_only,
         {"bare SCAN": bare_scan},
         (Times(0.4, "bare SCAN"),),
+        unit="keys/s",
+    ),
+    Row(
+        "audit: infer of 1,000,000 keys",
+        proposal,
+        {"an audit of them": whole_audit},
+        (Times(0.5, "an audit of them"),),
         unit="keys/s",
     ),
     Row(
