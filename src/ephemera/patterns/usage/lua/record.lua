@@ -51,8 +51,7 @@ local function whole(key, field)
   return #text <= 17 and string.find(text, '^%-?%d+$') and tonumber(text) or nil
 end
 local fields = redis.pcall('HLEN', totals)
-local has_totals = type(fields) == 'number' and fields > 0
-if type(fields) ~= 'number' then redis.call('DEL', totals) end  -- of another type: not written by us
+local has_totals = type(fields) == 'number' and fields > 0  -- of another type: the next reader rebuilds them
 for i = 7, #ARGV, 2 do  -- check everything before the first write
   local largest = whole(pending, row .. ARGV[i])
   if not largest then return redis.error_reply('ERR a pending counter of ' .. ARGV[i] .. ' is not a number') end
