@@ -191,7 +191,7 @@ def _server_findings(result: Survey, undeclared: Sequence[KeyUse]) -> Iterator[F
 def _coverage_findings(coverage: Coverage) -> Iterator[Finding]:
     if coverage.not_seen:
         resume = f" --cursor {coverage.cursor}" if coverage.cursor else ""
-        advice = "read the rest, with more time or as a user who may"
+        advice = "read the rest: with more time, as a user who may, or with another database in the URL"
         commands = [f"ephemera audit --url URL --budget 10m{resume}"]
         yield make_finding("incomplete", "; ".join(coverage.not_seen), advice, commands)
 
