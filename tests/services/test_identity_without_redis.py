@@ -76,8 +76,7 @@ def test_what_needs_no_redis_works_and_the_rest_is_503(identity: Served, outage:
     readiness = identity.client.get("/readyz").json()
     assert (readiness["status"], readiness["redis"], readiness["sql"]) == ("degraded", "down", "up")
 
-    outage.end()
-    _wait_until_ready(identity)
+    _end(outage, identity)
     assert _eventual_name(ann) == "Changed"
     assert ann.refresh().status_code == 200, "the refresh token was not used up by the attempt that failed"
     assert root.ask("PUT", f"/admin/users/{ann.id}/role", json={"role": "admin"}).status_code == 200
@@ -101,8 +100,7 @@ def test_a_revocation_holds_on_a_process_that_never_received_it(
     assert ended.profile().status_code == 401
     assert promoted.profile().status_code == 401
     assert revoked.profile().status_code == 401
-    outage.end()
-    _wait_until_ready(identity)
+    _end(outage, identity)
 
 
 def test_a_sign_out_during_an_outage_can_be_repeated(identity: Served, outage: Outage) -> None:
@@ -111,8 +109,7 @@ def test_a_sign_out_during_an_outage_can_be_repeated(identity: Served, outage: O
     outage.begin()
     _is_unavailable(ann.ask("POST", "/auth/logout"))
     assert ann.profile().status_code == 401
-    outage.end()
-    _wait_until_ready(identity)
+    _end(outage, identity)
     assert ann.refresh().status_code == 401
 
 
@@ -122,7 +119,10 @@ def _is_unavailable(answer: httpx.Response) -> None:
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-def _wait_until_ready(served: Served) -> None:
+def _end(outage: Outage, served: Served) -> None:
+    """End an outage that the service has noticed: its readiness may be a second old, so from before."""
+    _wait_until_redis_is("down", served)
+    outage.end()
     _wait_until_redis_is("up", served)
 
 
