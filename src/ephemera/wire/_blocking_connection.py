@@ -56,8 +56,10 @@ class BlockingConnection:
 
     def __init__(self, detached: DetachedSocket) -> None:
         self._address = detached.address
-        self._socket = socket.socket(fileno=detached.descriptor)
-        detached.descriptor = -1
+        # Taken first: a signal between the two lines may leave it open, but not let it be closed twice, by then
+        # perhaps as the descriptor of another.
+        descriptor, detached.descriptor = detached.descriptor, -1
+        self._socket = socket.socket(fileno=descriptor)
         limit_blocking(self._socket, detached.timeout)
         self._is_outdated, self._is_busy = detached.is_outdated, detached.is_busy
         self._send, self._receive = prompt_calls(self._socket, is_plain=not _is_gevents(self._socket))
