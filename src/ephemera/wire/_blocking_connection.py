@@ -56,8 +56,8 @@ class BlockingConnection:
 
     def __init__(self, detached: DetachedSocket) -> None:
         self._address = detached.address
-        # Taken first: a signal between the two lines may leave it open, but not let it be closed twice, by then
-        # perhaps as the descriptor of another.
+        # Taken first: a signal between the two lines may leave it open, but not let it be closed twice, by
+        # then perhaps as the descriptor of another.
         descriptor, detached.descriptor = detached.descriptor, -1
         self._socket = socket.socket(fileno=descriptor)
         limit_blocking(self._socket, detached.timeout)
