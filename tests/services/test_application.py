@@ -252,6 +252,21 @@ async def test_readiness_follows_the_servers(app: FastAPI, valkey: Valkey) -> No
             valkey.restart()
 
 
+async def test_readiness_knows_a_lost_server_at_once(app: FastAPI, valkey: Valkey) -> None:
+    """An answer that is shared for a second does not say that a server is up whose connection has ended."""
+    async with asking(app) as client:
+        [node] = app.state.resources.store.client("cache").nodes()
+        assert (await client.get("/readyz")).json()["redis"] == "up"
+        valkey.kill()
+        try:
+            async with asyncio.timeout(20):
+                while node.up:
+                    await asyncio.sleep(0.001)
+            assert (await client.get("/readyz")).json()["redis"] == "down"
+        finally:
+            valkey.restart()
+
+
 async def test_without_sql_a_service_is_not_ready(app: FastAPI, postgres: Postgres) -> None:
     """A database that refuses connections makes it 503 with Retry-After, and it recovers by itself."""
     async with asking(app) as client:

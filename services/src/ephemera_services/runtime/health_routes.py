@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response, Security
@@ -97,11 +97,20 @@ class ServerChecks:
     async def latest(self) -> tuple[bool, list[str]]:
         """Whether SQL answers, and the Redis servers that do not."""
         async with self._checking:
-            if time.monotonic() >= self._until:
+            if time.monotonic() >= self._until or self._has_lost_a_server():
                 sql = _is_up(_ping_sql(self._resources))
                 self._found = await asyncio.gather(sql, _servers_down(self._resources))
                 self._until = time.monotonic() + _MAX_AGE
         return self._found
+
+    def _has_lost_a_server(self) -> bool:
+        """Whether one that answered has been lost since: that is known before the second is over."""
+        return not self._found[1] and not all(node.up for node in _nodes(self._resources))
+
+
+def _nodes(resources: Resources) -> Iterator[NodeClient]:
+    for role in _ROLES:
+        yield from resources.store.client(role).nodes()
 
 
 async def _is_up(ping: Awaitable[object]) -> bool:
