@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -16,6 +17,7 @@ from tests.services.slides_processes import Model
 from tests.services.slides_users import ADMIN, EDITOR, Person, credentials, every_slide, slide_events
 
 pytestmark = pytest.mark.usefixtures("slides_worker")
+_WAITS = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 
 
 @pytest.fixture(autouse=True)
@@ -181,17 +183,22 @@ def test_only_the_queue_is_unavailable(anna: Person, slides: Served, slides_queu
 
 
 def test_a_role_changed_during_an_outage_ends_the_sessions_after_it(
-    anna: Person, slides: Served, slides_queue: Valkey
+    anna: Person, slides: Served, slides_queue: Valkey, slides_places: dict[str, str]
 ) -> None:
-    """It is 503, since sessions cannot be ended now; they are, also if the administrator does not return."""
-    root = Person(slides, ADMIN)
-    headers = {"x-api-key": root.want(201, "POST", "/api-keys", json={"name": "k"})["key"]}
+    """It is 503, since sessions cannot be ended now; they are, even if the administrator does not return."""
+    root, url = Person(slides, ADMIN), slides_places["EPHEMERA_DATABASE_URL"]
     path = f"/admin/users/{anna.account['user_id']}/role"
-    slides_queue.pause()  # hung, so that sessions are still there afterwards
-    try:
-        _is_unavailable(slides.client.put(path, headers=headers, json={"role": "editor"}))
-    finally:
-        slides_queue.resume()
+    with psycopg.connect(url) as holder, ThreadPoolExecutor(1) as threads:
+        holder.execute("SELECT 1 FROM slides.users WHERE id = %s FOR UPDATE", (anna.account["user_id"],))
+        changing = threads.submit(root.ask, "PUT", path, json={"role": "editor"})
+        with psycopg.connect(url, autocommit=True) as observer:
+            _until(lambda: observer.execute(_WAITS).fetchone() is not None)
+        slides_queue.pause()  # after the administrator's session was read; hung, so that sessions are kept
+        try:
+            holder.rollback()
+            _is_unavailable(changing.result())
+        finally:
+            slides_queue.resume()
     _until(lambda: anna.ask("GET", "/auth/me").status_code == 401)
 
 
