@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 
 from tests.docs.pages import ROOT, Block, blocks, blocks_of
 
+_PATIENT = Path(__file__).parent / "patient"
 _PYTHON = ("python", "py", "pycon")
 _RUN_BY = re.compile(r"run by (?P<test>tests/\S+\.py)")
 _NOT_RUN = re.compile(r"not run: \w.{10,}", re.DOTALL)
@@ -37,7 +39,10 @@ def test_a_program_prints_what_its_page_says(block: Block, tmp_path: Path) -> No
     """A reader who copies the program sees what the page shows below it, without a warning."""
     (tmp_path / "program.py").write_text(block.text, encoding="utf-8")
     command = [sys.executable, "-W", "error", "program.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=90, check=False)
+    variables = {**os.environ, "PYTHONPATH": f"{_PATIENT}{os.pathsep}{ROOT}"}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=90, check=False
+    )
     assert (done.stdout, done.stderr, done.returncode) == (block.output, "", 0)
 
 
